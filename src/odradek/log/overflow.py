@@ -3,9 +3,9 @@
 Brokers before Kafka 2.0 could write them in compaction (KAFKA-6264). As in Kafka, a start moves the batches beyond the
 range into new segments:
 
-1. The new segments are written with `.cleaned` names, durably; a start after a crash removes them. 2. They are renamed
-to `.swap`, the last one first; from then on the next start continues at 3 (`compaction.swap`). 3. The old segment is
-truncated at the first of them, durably, and they get their final names.
+1. The new segments are written with `.cleaned` names, durably; a start after a crash removes them.
+2. They are renamed to `.swap`, the last one first; from then on the next start continues at 3 (`compaction.swap`).
+3. The old segment is truncated at the first of them, durably, and they get their final names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who may connect and what they may do: TLS, SASL, ACLs and quotas.
+"""Authentication, authorization and limits of clients: TLS, SASL, ACLs and quotas.
 
-What decides (rules, credentials, authorization) knows no socket and no clock; `server.network` asks it.
+Rules, credentials and authorization use no socket and no clock; `server.network` calls them.
 """

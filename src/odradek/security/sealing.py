@@ -27,7 +27,7 @@ _HOW = "each line is a key of 32 bytes in base64, as `openssl rand -base64 32` p
 
 @config
 class SecretsConfig:
-    """By what secrets of dynamic settings are sealed."""
+    """The keys that encrypt (seal) secrets of dynamic settings."""
 
     key_file: str | None = option(
         KEY_FILE,
@@ -38,7 +38,7 @@ class SecretsConfig:
 
 
 class SealError(OdradekError):
-    """A sealed value cannot be opened here; the text says why, without the value."""
+    """A sealed value cannot be decrypted; the text has the reason, without the value."""
 
 
 class SecretKeys:
@@ -54,10 +54,10 @@ class SecretKeys:
         self._randbytes = randbytes
 
     def stored(self, broker: str, key: str, text: str, old: str | None) -> str:
-        """What is to be kept of a secret: `old` where that is the same one, sealed by the present key.
+        """The stored form of a secret: `old` if that is the same secret, sealed with the present key.
 
         Args:
-            broker, key: whose setting it is.
+            broker, key: the broker and the name of the setting.
         Raises:
             ConfigError: there is no key.
         """
@@ -106,7 +106,7 @@ class SecretKeys:
         except (InvalidTag, ValueError):
             raise SealError("it is damaged, or was sealed for another setting") from None
 
-    # Imported where there is a key: the library behind it takes a part of a node's start.
+    # Imported only with a key: its library slows the start of a node.
     def _cipher(self, key_id: str) -> AESGCM:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -114,7 +114,7 @@ class SecretKeys:
 
 
 def is_sealed(stored: str) -> bool:
-    """Whether a stored value says that it is sealed."""
+    """Whether a stored value is sealed."""
     return stored.startswith(_PREFIX)
 
 
@@ -141,7 +141,7 @@ def read_secret_keys(
 
 
 def _id_of(key: bytes) -> str:
-    """What a sealed value names its key by; nothing of the key follows from it."""
+    """The id of the key in a sealed value; the key cannot be derived from it."""
     return hashlib.sha256(b"odradek.secret" + key).hexdigest()[:_ID_CHARACTERS]
 
 

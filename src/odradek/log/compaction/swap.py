@@ -1,8 +1,9 @@
 """Replaces segments by a new one, so that a crash at any time leaves either the old ones or the new one.
 
-1. The new segment has `.cleaned` names and is durable; a start after a crash removes it. 2. Its indexes are renamed to
-`.swap`, then its log: from then on the new segment counts. 3. The old segments' files are renamed to `.deleted`. 4. The
-indexes get their final names, and last the log.
+1. The new segment has `.cleaned` names and is durable; a start after a crash removes it.
+2. Its indexes are renamed to `.swap`, then its log: from then on the new segment counts.
+3. The old segments' files are renamed to `.deleted`.
+4. The indexes get their final names, and last the log.
 
 A start that finds `<base>.log.swap` continues at 3. The old segments are those that begin before the end of the new
 one, which is the end of the last old segment, because the last batch of a group is never removed. `.swap` files without

@@ -1,1 +1,1 @@
-"""Who may do what: the index of access control entries, and the decision."""
+"""Authorization: the index of ACLs, and the decision."""

@@ -1,8 +1,9 @@
-"""The audit log: who was denied what, from where and by which rule; what was allowed as well, where that is asked for.
+"""The audit log: denied operations with principal, host and rule; optionally allowed ones too.
 
-One JSON object a line. Denied operations are written at level WARN: of many by the same client (principal, host,
-operation, type of resource, API) the first few, and how many followed. Allowed ones are written at DEBUG, which
-`kafka-configs --entity-type broker-loggers` turns on. Nothing of a request but the names of resources is written.
+Each line is a JSON object. Denied operations have the level WARN: of many by the same client (principal, host,
+operation, type of resource, API) the first few are written, and the number of the others. Allowed ones are written at
+DEBUG, which `kafka-configs --entity-type broker-loggers` turns on. Of a request only the names of resources are
+written.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     from odradek.security.acl.authorizer import AclDecision
 
 AUDIT_LOGGER = "authorizer.audit"
-# Longer than any legal name of a topic; what clients send can be of any length.
+# Longer than any valid name of a topic; names from clients can have any length.
 MAX_NAME_LETTERS = 300
 _log = get_json_logger(AUDIT_LOGGER)
-# A node whose other parts log at DEBUG does not write a line for each request.
+# If other parts of a node log at DEBUG, this logger still does not write a line for each request.
 _log.set_level(logging.WARNING)
 
 
-# Whether operations that are allowed are written, too; each request asks for it.
+# Whether allowed operations are written too; read for each request.
 audits_allowed = partial(_log.is_enabled_for, logging.DEBUG)
 
 
@@ -43,7 +44,7 @@ def audit(
     api_key: int,
     client_id: str,
 ) -> None:
-    """Write a decision, as far as the logger's level asks for it."""
+    """Write a decision, if the logger's level includes it."""
     fields = {
         "principal": principal[:MAX_NAME_LETTERS],
         "host": host,

@@ -1,7 +1,7 @@
-"""Kafka's StandardAuthorizer: a rule that denies wins over one that allows, and what no rule names is denied.
+"""Kafka's StandardAuthorizer: DENY takes precedence over ALLOW, and operations without a matching ACL are denied.
 
-Super users may do everything, also before the metadata is loaded; until then all others are denied, with the reason
-`loading`, and a node refuses to decide for them.
+Super users may do everything, also before the metadata is loaded; until then all other principals are denied with the
+reason `loading`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from odradek.security.acl.index import AclIndex, find_rule
 
 
 class AclDecision(NamedTuple):
-    """What was decided, and why.
+    """A decision and its reason.
 
     Attributes:
-        rule: the entry that decides; None where `reason` does.
-        reason: `acl`, `super user`, `no acl` (nothing speaks of the resource), `no match` (nothing speaks of this
-            principal, operation and host), or `loading`.
+        rule: the ACL that decides; None for other reasons.
+        reason: `acl`, `super user`, `no acl` (none for the resource), `no match` (none for this principal, operation
+            and host), or `loading`.
     """
 
     allowed: bool
@@ -30,10 +30,10 @@ class AclDecision(NamedTuple):
     rule: Acl | None = None
 
 
-# Then they are all forgotten. Clients choose the names that they ask for: of a long one nothing is kept.
+# The cache is cleared at this size. Clients choose the names of resources: long ones are not cached.
 MAX_KEPT_DECISIONS = 8192
 MAX_KEPT_NAME_LETTERS = 255
-# What a connection keeps for itself.
+# The size of the cache of a connection.
 MAX_KEPT_BY_CLIENT = 32
 _SUPER_USER = AclDecision(True, "super user")
 _LOADING = AclDecision(False, "loading")
@@ -41,9 +41,9 @@ _NO_MATCH = AclDecision(False, "no match")
 
 
 class KeptPermissions:
-    """What the client of one connection was allowed last. It holds in one epoch of the authorizer, for one principal.
+    """The latest allowed operations of one connection, for one epoch of the authorizer and one principal.
 
-    A client asks the same with each request: to find it here takes a third of what it takes to ask the authorizer.
+    The requests of a client need the same permissions: this cache takes a third of the time of the authorizer.
     """
 
     __slots__ = ("allowed", "epoch")
@@ -81,22 +81,22 @@ class StandardAuthorizer:
         self._acls: Mapping[UUID, Acl] = {}
         # Whether the entries are known.
         self.is_loaded = False
-        # By principal, host, operation and type of resource; then by its name, whose hash is known.
+        # By principal, host, operation and type of resource; then by the name, whose hash is cached.
         self._decided: dict[tuple[str, str, int, int], dict[str, bool]] = {}
         self._kept_count = 0
         # Rises with each change of the entries.
         self.version = 0
-        # Another object for each change, of this authorizer or by another one in its place.
+        # A new object for each change, and for each authorizer that replaces this one.
         self.epoch = object()
 
     def is_super_user(self, principal: str) -> bool:
         return principal in self._super_users
 
     def update(self, acls: Mapping[UUID, Acl], changed: Iterable[UUID] | None = None) -> None:
-        """Follow the image's table of entries.
+        """Apply the ACLs of an image.
 
         Args:
-            changed: ids of those that differ from the table given before; None: any may.
+            changed: the ids of changed ACLs; None: all may have changed.
         """
         before, self._acls, self.is_loaded = self._acls, acls, True
         self.version += 1
@@ -111,12 +111,12 @@ class StandardAuthorizer:
                     self._index.add(new)
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Take over what changed; a subscriber of the publisher."""
+        """Apply changed ACLs; a subscriber of the publisher."""
         if delta.changed_acls or not self.is_loaded:
             self.update(image.acls, delta.changed_acls if self.is_loaded else None)
 
     def authorize(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
-        """Whether `principal` at `host` may do it. Decisions are kept: a client asks the same again and again."""
+        """Whether `principal` at `host` is allowed. Decisions are cached, since requests of a client repeat them."""
         asked = principal, host, operation, resource_type
         decided = self._decided.get(asked)
         allowed = None if decided is None else decided.get(name)
@@ -134,13 +134,13 @@ class StandardAuthorizer:
         self._kept_count = 0
 
     def why(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> AclDecision:
-        """The decision, and the rule that makes it."""
+        """The decision with its rule."""
         return AclDecision(*self._decide(principal, host, operation, resource_type, name))
 
     def _decide(
         self, principal: str, host: str, operation: int, resource_type: int, name: str
     ) -> tuple[bool, str, Acl | None]:
-        """As `AclDecision`, which takes as long to make as a rule to find."""
+        """The fields of an `AclDecision`, whose creation takes as long as the search for a rule."""
         if principal in self._super_users:
             return _SUPER_USER
         if not self.is_loaded:

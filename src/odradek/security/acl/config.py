@@ -8,7 +8,7 @@ from odradek.settings.options import config, option
 
 @config
 class AuthorizerConfig:
-    """Whether clients need permissions, and who has all of them."""
+    """The authorizer, and its super users."""
 
     class_name: str = option(
         "authorizer.class.name",

@@ -1,7 +1,7 @@
-"""The index of access control entries: which of them speak of this resource, principal, operation and host.
+"""The index of ACLs: finds those for a resource, principal, operation and host.
 
-Nothing is searched entry by entry. A name's patterns are found by one look per length that its prefixes can have
-(`prefixes`); in a pattern, principal, operation and host are keys. An entry is put in under each operation that it
+There is no linear search. The patterns of a name are found by one lookup for each possible length of a prefix
+(`prefixes`); in a pattern, principal, operation and host are keys. An ACL is stored under each operation that it
 implies; ALL is a key of its own.
 """
 
@@ -28,7 +28,7 @@ _ALL = int(AclOperation.ALL)
 
 
 def _covered(acl: Acl) -> tuple[int, ...]:
-    """The operations that an entry is found by; only what allows implies others. Of each, ALL is looked at as well."""
+    """The operations under which an ACL is stored; only ALLOW implies other operations. Lookups include ALL."""
     if acl.permission_type == PermissionType.ALLOW:
         if acl.operation in _DESCRIBED_BY:
             return (acl.operation, int(AclOperation.DESCRIBE))
@@ -54,16 +54,16 @@ def _address(host: str) -> Address | None:
 
 @lru_cache(maxsize=4096)
 def one_form(host: str) -> str:
-    """An address as this index compares it, however it is spelled; what is none stays as it is."""
+    """The normalized form of an address; any other text is unchanged."""
     found = _address(host)
     return host if found is None else f"{found[0]}/{found[2]}"
 
 
 class _Hosts:
-    """Entries that differ in their host, or in the operation that implies the one asked for.
+    """ACLs that differ in the host, or in the operation that implies this one.
 
-    There is one of these for each operation of each principal in each pattern, and a question meets another one each
-    time: what few of them have takes no memory in the others.
+    There is one object for each operation of each principal in each pattern, so rare fields take no memory in most of
+    them.
     """
 
     __slots__ = ("_anywhere", "_exact", "_networks")
@@ -160,7 +160,7 @@ class Pattern:
         self.name = name
         self.prefixed = prefixed
         self.size = 0
-        # Most patterns have entries on one side alone.
+        # Most patterns have only ALLOW or only DENY.
         self.denied: Side = _NOTHING
         self.allowed: Side = _NOTHING
 
@@ -176,7 +176,7 @@ class Pattern:
     def add(self, acl: Acl) -> None:
         """Put in an entry."""
         self._make_side(acl)
-        # The same string for all patterns: to compare it with the one that asks need not read a copy far away.
+        # The same string object for all patterns, so that comparisons do not read distant copies.
         operations = self._side(acl).setdefault(sys.intern(acl.principal), {})
         for operation in _covered(acl):
             operations.setdefault(operation, _Hosts()).add(acl)

@@ -1,8 +1,8 @@
-"""Prefixed patterns by the names that begin with them: only lengths are tried that a name can have a prefix of.
+"""Finds prefixed patterns for a name: only possible lengths of prefixes are tried.
 
-A stem is the beginning of a prefix, of 0, 8, 16, 32, 64 or 128 letters. It knows which lengths the prefixes have that
-begin with it, up to the next stem. A name is looked up stem by stem, until no prefix begins as it does: the lengths of
-other tenants' prefixes cost it nothing.
+A stem is the beginning of a prefix, with 0, 8, 16, 32, 64 or 128 characters. It has the lengths of the prefixes that
+begin with it, up to the next stem. A lookup goes from stem to stem until no prefix begins like the name, so the
+prefixes of other tenants cost nothing.
 """
 
 from __future__ import annotations

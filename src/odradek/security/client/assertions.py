@@ -1,7 +1,7 @@
-"""Assertions by which a client proves to an issuer of tokens who it is (RFC 7521, RFC 7523; KIP-1139, KIP-1258).
+"""Assertions that authenticate a client to a token issuer (RFC 7521, RFC 7523; KIP-1139, KIP-1258).
 
-Each request to the issuer gets a new assertion, signed here, or what is in a file that another process keeps fresh.
-All files are read each time: a renewed key counts from the next request on.
+Each request to the issuer has a new assertion, signed here, or the content of a file that another process renews.
+All files are read each time, so that a renewed key is used from the next request on.
 """
 
 from __future__ import annotations
@@ -32,15 +32,14 @@ _CURVE = "secp256r1"
 class Assertion:
     """
     Attributes:
-        is_grant: whether the token is given for the assertion itself (KIP-1139); else it stands in place of the
-            client's secret (KIP-1258).
+        is_grant: whether the assertion is the grant (KIP-1139); otherwise it replaces the client secret (KIP-1258).
     """
 
     config: AssertionConfig = field(repr=False)
     is_grant: bool
 
     def form(self, client_id: str) -> dict[str, str]:
-        """What a request for a token has of it. Raises SaslSettingError as `text`."""
+        """The fields of a token request. Raises SaslSettingError as `text`."""
         if self.is_grant:
             return {"grant_type": GRANT_TYPE, "assertion": self.text()}
         own = {"client_assertion_type": _CLIENT_ASSERTION_TYPE, "client_assertion": self.text()}

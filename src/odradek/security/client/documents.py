@@ -1,4 +1,4 @@
-"""Requests to an issuer of tokens, with the TLS that options of a JAAS entry say, as Kafka's clients take them."""
+"""Requests to a token issuer, with the TLS options of a JAAS entry, as in Kafka's clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def tls_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def issuer_context(options: Mapping[str, str]) -> ssl.SSLContext:
-    """The context of connections to an issuer; the system's authorities count where none are named.
+    """The TLS context of connections to an issuer; without certificates in the options, the system's are trusted.
 
     Raises:
         TlsSettingError: a store or a setting that cannot be used.
@@ -27,11 +27,11 @@ def issuer_context(options: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def read_document(url: str, options: Mapping[str, str]) -> bytes:
-    """A document over HTTPS, of an issuer that these options make trusted. Blocks.
+    """Read a document over HTTPS, with the trust of these options. Blocks.
 
     Raises:
-        OSError: as `read_https`, and where the options cannot be used.
-        ValueError: the address is no https:// one.
+        OSError: as `read_https`, and for invalid options.
+        ValueError: the address is not https://.
     """
     from odradek.security.tls.config import TlsSettingError
 

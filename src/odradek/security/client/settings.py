@@ -1,8 +1,8 @@
 """Security of a client, from settings by the names of Kafka's Java clients or of librdkafka.
 
-Our own clients get a TLS context, librdkafka gets what it reads itself: PEM in place of the stores of Java, a name and
-a password in place of a JAAS entry, and a callback for tokens. Formats of stores are those of a node's settings: PEM,
-PKCS12, JKS; a type that is not given is that of the file.
+Our own clients get a TLS context. librdkafka gets PEM instead of Java's stores, a name and a password instead of a JAAS
+entry, and a callback for tokens. The formats of stores are those of a node's settings: PEM, PKCS12, JKS; without a type
+the file decides.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from odradek.security.tls.config import TlsConfig
 
-# How often librdkafka asks for a token; it is renewed earlier than that before it ends.
+# The interval in which librdkafka requests a token; it is renewed earlier than that before it expires.
 TOKEN_S = 60.0
 
-# Names of librdkafka for what Kafka's settings name otherwise.
+# Names of librdkafka that differ from Kafka's.
 _CERTIFICATE, _KEY, _AUTHORITY = "ssl.certificate.location", "ssl.key.location", "ssl.ca.location"
 _RENAMED = {
     "ssl.truststore.certificates": "ssl.ca.pem",
@@ -50,7 +50,7 @@ _STORES = (
 
 
 def credentials(settings: Mapping[str, str]) -> Credentials | None:
-    """Who our own client is; None where the protocol has no SASL. Blocks while an issuer gives a token.
+    """The credentials of our own client; None without SASL. Blocks during a request to the issuer.
 
     Raises:
         SaslSettingError: a mechanism that is not supported, no name and password, or no token.
@@ -62,7 +62,7 @@ def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
     """The context of our own client.
 
     Raises:
-        TlsSettingError: what is missing or wrong, and what to do.
+        TlsSettingError: the error, and what to do.
     """
     from odradek.security.tls.contexts import client_context
 
@@ -100,7 +100,7 @@ def _without_logins(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_entry(settings: Mapping[str, str]) -> dict[str, str]:
-    """What the JAAS entry has, by the names of librdkafka."""
+    """The options of the JAAS entry, with the names of librdkafka."""
     if settings.get("sasl.mechanism", "GSSAPI").upper() == "GSSAPI":
         return ticket_from(settings).for_librdkafka()
     who = credentials(settings)
@@ -158,7 +158,7 @@ def _current_token(settings: Mapping[str, str]) -> str:
 
 
 def _token(settings: Mapping[str, str], _: str) -> tuple[str, float]:
-    """A token, and when librdkafka asks for it again."""
+    """A token, and the time at which librdkafka requests the next one."""
     return _current_token(settings), time.time() + TOKEN_S
 
 

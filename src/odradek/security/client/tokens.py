@@ -1,8 +1,8 @@
-"""Tokens for OAUTHBEARER: out of a file, or from an issuer, by client credentials (KIP-768) or an assertion (KIP-1139).
+"""Tokens for OAUTHBEARER: from a file or from an issuer, by client credentials (KIP-768) or an assertion (KIP-1139).
 
-When another token is due, and for how long an issuer is asked again that has trouble, is said by `sasl.login.*`; a file
-is read each time. A thread asks for it, so that no login waits but the first; it stops where no login wants a token any
-more. A token is used until it ends where its issuer gives no other one, as Kafka's clients do.
+`sasl.login.*` define the time of a renewal, and the retries if the issuer fails; a file is read each time. A thread
+renews tokens, so that only the first login waits; it stops if no login uses tokens any more. If the issuer returns no
+new token, the present one is used until it expires, as in Kafka's clients.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from odradek.security.tls.config import TlsSettingError
 from odradek.settings.broker import build_from
 from odradek.settings.table import Scope, setting
 
-# An issuer that does not say how long a token lives, or says what cannot be, is asked again after a minute.
+# The lifetime of a token if the issuer returns none, or an invalid one.
 UNKNOWN_LIFETIME_S = 60.0
 LONGEST_LIFETIME_S = 86_400.0 * 365
-# After a failure the issuer is left alone, with a token that has not ended or without one: each connection wants one.
+# After a failure no request is sent for this time, with or without a valid token: each connection needs a token.
 _REFRESH_PAUSE_S = _REFUSED_PAUSE_S = 10.0
 _TROUBLE_PAUSE_S = 1.0
 _REFUSED = frozenset({400, 401})
 _TOKEN = re.compile("[!-~]+")
-# What an issuer says that has trouble, or too much to do; else another try would get the same answer.
+# The statuses that are retried: the issuer has an error, or is overloaded. Others would be the same again.
 _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 # Names of librdkafka, which count behind Kafka's, and before the options of a JAAS entry.
 _ID, _SECRET = "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"
 _CREDENTIALS = "sasl.oauthbearer.client.credentials"
 
-# Of clients alone: whether id and secret are encoded as RFC 6749 2.3.1 has it. Kafka's clients do not by default.
+# Only for clients: whether id and secret are encoded as in RFC 6749 2.3.1. Kafka's clients do not do this by default.
 _URLENCODE_KEY = "sasl.oauthbearer.header.urlencode"
 _RETRIEVER_KEY = "sasl.oauthbearer.jwt.retriever.class"
 _BEARER = "JwtBearerJwtRetriever"
@@ -78,12 +78,12 @@ class _TroubleError(SaslSettingError):
 
 
 class _RefusedError(SaslSettingError):
-    """The issuer gives no token for this id and secret."""
+    """The issuer refuses this id and secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Grant:
-    """What is asked of whom."""
+    """A request for a token, and its issuer."""
 
     url: str
     client_id: str
@@ -105,11 +105,11 @@ class _Failure:
 _granted: dict[_Grant, Token] = {}
 _failed: dict[_Grant, _Failure] = {}
 _asking: dict[_Grant, threading.Lock] = {}
-# How many tokens in a row were asked for in the background and not used; and by whom the next one will be.
+# The number of consecutive renewed tokens that were not used, and the login that uses the next one.
 _unused: dict[_Grant, int] = {}
 _renewals: dict[_Grant, threading.Timer] = {}
 _starting = threading.Lock()
-# Each login has a token, and a session that ends with it: a connection that lasts wants each one, or each other one.
+# A session ends with its token, so a long connection uses each token, or every other one.
 _MOST_UNUSED = 2
 
 
@@ -125,14 +125,15 @@ os.register_at_fork(after_in_child=_begin_in_a_fork)
 
 
 def current_token(settings: Mapping[str, str]) -> str:
-    """A token that is good for a while. Blocks while an issuer answers where there is none, for seconds at most.
+    """A token that is still valid for some time. Blocks for a request if there is none, for seconds at most.
 
     Args:
-        settings: by the names of Kafka's Java clients or of librdkafka. The client's id, secret and scope may stand
-            in the JAAS entry (`clientId`, `clientSecret`, `scope`), as may `ssl.*` for the connection to the issuer,
-            whose authority is `https.ca.location` by librdkafka's names. See `assertions` for clients that sign.
+        settings: by the names of Kafka's Java clients or of librdkafka. The client's id, secret and scope may be
+            in the JAAS entry (`clientId`, `clientSecret`, `scope`), and also `ssl.*` for the connection to the issuer;
+            librdkafka's name of the trusted certificates is `https.ca.location`. See `assertions` for clients that
+            sign.
     Raises:
-        SaslSettingError: a setting is missing, or the issuer gives no token; never with the secret in it.
+        SaslSettingError: a setting is missing, or the issuer returns no token; the text never has the secret.
     """
     settings = known_names(settings)
     config = _built(OwnTokenConfig, settings)
@@ -140,7 +141,7 @@ def current_token(settings: Mapping[str, str]) -> str:
     if not settings.get(ENDPOINT_KEY, "").startswith(_WEB):
         return read_token(settings)
     grant = _grant_of(settings, config)
-    # One asks for all who want the same token; a slow issuer keeps none waiting who ask another one, or have one.
+    # One request for all logins with the same token; logins with another issuer, or with a token, do not wait.
     lock = _lock_of(grant)
     _unused[grant] = 0
     known = _unexpired(grant)
@@ -156,7 +157,7 @@ def _lock_of(grant: _Grant) -> threading.Lock:
 
 
 def _renew_in_time(grant: _Grant, config: OwnTokenConfig, known: Token) -> None:
-    """Have another token asked for when it is due, where a thread does not wait for that already."""
+    """Start a thread that renews the token in time, unless one runs already."""
     with _starting:
         waiting = _renewals.get(grant)
         if waiting is None or not waiting.is_alive():
@@ -186,7 +187,7 @@ def _renew(grant: _Grant, config: OwnTokenConfig) -> None:
 
 
 def end_renewals() -> None:
-    """Ask for no more tokens before a login wants one again."""
+    """Stop renewals until a login needs a token again."""
     while _renewals:
         with _starting:
             waiting = tuple(_renewals.items())
@@ -201,11 +202,10 @@ def end_renewals() -> None:
 
 
 def check_token_settings(settings: Mapping[str, str]) -> None:
-    """Whether a token could be asked for by these settings.
+    """Check the settings for tokens.
 
     Raises:
-        SaslSettingError: no place is named from where tokens come, no client's id and secret, or an assertion that
-            cannot be made.
+        SaslSettingError: no source of tokens, no client id and secret, or an assertion that cannot be created.
     """
     settings = known_names(settings)
     config = _built(OwnTokenConfig, settings)
@@ -271,7 +271,7 @@ def _unexpired(grant: _Grant) -> Token | None:
 
 
 def _first(grant: _Grant, config: OwnTokenConfig) -> Token:
-    """A token where there is none. Who comes soon after a failure gets the same error, and the issuer no request."""
+    """Request the first token. Soon after a failure callers get the same error, without a request to the issuer."""
     failure = _failed.get(grant)
     if failure is not None and time.monotonic() < failure.ends_at_s:
         raise SaslSettingError(failure.text)
@@ -285,7 +285,7 @@ def _first(grant: _Grant, config: OwnTokenConfig) -> Token:
 
 
 def _next_of(grant: _Grant, config: OwnTokenConfig, known: Token) -> Token:
-    """Another token, asked for once; the known one where the issuer gives none, which is asked again a while later."""
+    """Request the next token once; if the issuer returns none, return the present one, and retry later."""
     try:
         return _ask(grant, config)
     except SaslSettingError as error:
@@ -330,14 +330,14 @@ def _ask(grant: _Grant, config: OwnTokenConfig) -> Token:
         raise SaslSettingError(f"{ENDPOINT_KEY}: {grant.url} gives no token: {error}") from None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise SaslSettingError(f"{ENDPOINT_KEY}: {grant.url} answered without an access_token in JSON") from None
-    # NaN is what no comparison holds for.
+    # No comparison with NaN is true.
     lives_s = lifetime_s if 0 < lifetime_s < LONGEST_LIFETIME_S else UNKNOWN_LIFETIME_S
     now_s = time.monotonic()
     return Token(text, now_s + _kept_s(lives_s, config), now_s + lives_s)
 
 
 def _request_of(grant: _Grant) -> urllib.request.Request:
-    """Raises SaslSettingError where an assertion cannot be made."""
+    """Raises SaslSettingError if an assertion cannot be created."""
     headers = {"Accept": "application/json"}
     if grant.assertion is not None:
         form = grant.assertion.form(grant.client_id)
@@ -368,7 +368,7 @@ def _read(answer: Any) -> tuple[str, float]:
 
 
 def _kept_s(lives_s: float, config: OwnTokenConfig) -> float:
-    """For how long a token is used that lives so long; by chance, so that not all clients ask at one time."""
+    """The time after which to renew a token, with jitter, so that not all clients send requests at once."""
     kept_s = lives_s * (config.refresh_factor + config.refresh_jitter * random.random())
     if lives_s < config.refresh_min_period_s + config.refresh_buffer_s:
         return min(kept_s, lives_s)

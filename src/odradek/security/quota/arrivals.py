@@ -1,6 +1,6 @@
-"""How many connections each address may make per second (KIP-612).
+"""Limits the connections of each address per second (KIP-612).
 
-Pure: time is an argument. A connection that comes too early is not counted: it waits, and is closed then.
+Pure: time is an argument. A connection above the limit is not counted: it waits, and is then closed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Arrivals:
     """
 
     def __init__(self, burst_s: float) -> None:
-        """`burst_s`: how many seconds' worth may be saved up; clients make their connections at one time."""
+        """`burst_s`: the burst in seconds of the rate; clients open their connections at once."""
         self._burst_s = burst_s
         self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
         self._buckets: dict[str, TokenBucket | None] = {}
@@ -46,7 +46,7 @@ class Arrivals:
             self.is_on = bool(found)
 
     def wait_ms(self, host: str, now_ms: int) -> int:
-        """Count a connection; where it is one too many, how long it is held before it is closed."""
+        """Count a connection; returns the time to wait before it is closed, if it is above the limit."""
         bucket = self._buckets[host] if host in self._buckets else self._open(host)
         if bucket is None:
             return 0
@@ -65,7 +65,7 @@ class Arrivals:
 
 
 def plain_address(text: str) -> str:
-    """An address in its one form; what is none stays as it is."""
+    """The normalized form of an address; any other text is unchanged."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:

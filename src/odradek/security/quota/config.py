@@ -7,7 +7,7 @@ from odradek.settings.options import config, option
 
 @config
 class QuotaConfig:
-    """How much a client may save up of what it has not used."""
+    """The burst of client quotas."""
 
     window_count: int = option(
         "quota.window.num",
@@ -32,7 +32,7 @@ class QuotaConfig:
 
 @config
 class MutationQuotaConfig:
-    """How much a client may save up of what it may change per second: the product of both."""
+    """The burst of controller mutation quotas: the product of both settings."""
 
     window_count: int = option(
         "controller.quota.window.num", default=11, unit="count", doc="Windows whose unused quota a client may use."

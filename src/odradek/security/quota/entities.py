@@ -31,9 +31,9 @@ class Limit:
 def limit_of_client(
     quotas: Mapping[QuotaEntity, Mapping[str, float]], key: str, user: str, client_id: str
 ) -> Limit | None:
-    """The most specific quota that is set for `key`; None where there is none.
+    """The most specific quota of `key`; None if there is none.
 
-    An entity of default parts gives each user, or client id, that it means a quota of its own.
+    A default entity is a separate quota for each user or client id that it matches.
     """
     for users in (user, None):
         for clients in (client_id, None):
@@ -51,7 +51,7 @@ def limit_of_client(
 
 
 def limit_of_address(quotas: Mapping[QuotaEntity, Mapping[str, float]], key: str, address: str) -> float | None:
-    """What one address may do; the default where it has no quota of its own."""
+    """The quota of one address; the default if it has none of its own."""
     for each in (address, None):
         value = quotas.get(((IP, each),), _NOTHING).get(key)
         if value is not None:

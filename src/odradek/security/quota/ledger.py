@@ -1,7 +1,7 @@
-"""What clients have used of one kind of quota, and how long each waits that has used more.
+"""The use of one kind of quota by clients, and their throttle times.
 
-Pure: time is an argument. Who shares a quota (`entities.Sharing`) shares a bucket that fills at the quota's rate and
-may be overdrawn; over any time, no more passes than the quota, what was saved up, and one request of each connection.
+Pure: time is an argument. Clients that share a quota (`entities.Sharing`) share a token bucket with the quota's rate
+that may be overdrawn. Over any time the use is at most the quota, the burst, and one request of each connection.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from odradek.security.quota.entities import Sharing, limit_of_client
 
 N = TypeVar("N", str, str | None)
 
-# Clients may call themselves what they like, and each name is remembered.
+# Clients choose their client ids, and each one has an account.
 MAX_ACCOUNTS = 10_000
 # A name may have 32 KB: of one that is longer than this, an account is named by its beginning and a hash.
 LONGEST_NAME = 256
-# How long a client waits whose quota is 0: as long as Kafka's windows remember.
+# The throttle time of a client with the quota 0: the length of Kafka's windows.
 WAIT_FOR_NOTHING_MS = 11_000
 
 
 class Account(TokenBucket):
-    """The use of one quota by all who share it.
+    """The use of one quota by the clients that share it.
 
     Attributes:
         limit: per second.
-        amount: all that was used.
-        throttle_ms: the last wait, 0 where the last request had none.
-        throttle_count, throttled_ms: how often, and how long in all.
+        amount: the total use.
+        throttle_ms: the last throttle time, 0 if the last request had none.
+        throttle_count, throttled_ms: the number of throttled requests, and their total throttle time.
     """
 
     __slots__ = ("amount", "limit", "throttle_count", "throttle_ms", "throttled_ms")
@@ -44,7 +44,7 @@ class Account(TokenBucket):
         self.throttle_ms = self.throttle_count = self.throttled_ms = 0
 
     def pay(self, amount: float, now_ms: int) -> int:
-        """Count what was used now; returns how long the client must wait."""
+        """Count use; returns the throttle time."""
         self.amount += amount
         if now_ms == self._at_ms and self.tokens > amount:
             self.tokens -= amount  # as `take`, since nothing has come in: requests of one turn have one time
@@ -54,7 +54,7 @@ class Account(TokenBucket):
         return 0
 
     def use(self, amount: float) -> None:
-        """Count what was used now, and let the client go on."""
+        """Count use without a throttle time."""
         self.amount += amount
         self.debit(amount)
 
@@ -63,7 +63,7 @@ class Account(TokenBucket):
         return self.pay(0, now_ms)
 
     def pay_unless_owing(self, amount: float, now_ms: int) -> int:
-        """Count what is used now, unless the client must wait first: returns how long."""
+        """Count use, unless the client must wait first: returns the throttle time."""
         if (now_ms != self._at_ms or self.tokens <= 0) and self.take(0, now_ms):
             return self._throttled(now_ms)
         self.throttle_ms = 0
@@ -85,22 +85,23 @@ class QuotaLedger:
     """One kind of quota on one broker.
 
     Attributes:
-        forgotten_count: how often accounts were closed to make room: those that were handed out count no more.
+        forgotten_count: the number of times that accounts were closed to free memory; callers must not use old
+            accounts.
     """
 
     def __init__(self, key: str, window_s: float, *, saved_s: float | None = None) -> None:
         """
         Args:
             key: Kafka's name of the quota.
-            window_s: how many seconds' worth a client may use when it comes.
-            saved_s: how many it may save up; None: as many.
+            window_s: the initial tokens of a client, in seconds of its rate.
+            saved_s: the burst, in seconds of its rate; None: as `window_s`.
         """
         self.key = key
         self.window_s = window_s
         self._saved_s = window_s if saved_s is None else saved_s
         self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
         self._accounts: dict[Sharing, Account] = {}
-        # Found once for each client; None where it has no quota.
+        # Cached for each client; None if it has no quota.
         self._by_client: dict[tuple[str, str], Account | None] = {}
         self.forgotten_count = 0
 
@@ -110,7 +111,7 @@ class QuotaLedger:
         return any(self.key in each for each in self._quotas.values())
 
     def change_quotas(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """Go by these from now on. What a client has used too much of stays."""
+        """Apply changed quotas. Debts of clients stay."""
         if quotas is self._quotas:
             return
         self._quotas = quotas
@@ -119,7 +120,7 @@ class QuotaLedger:
             self._accounts.clear()
 
     def account(self, user: str, client_id: str, now_ms: int) -> Account | None:
-        """That of a client; None where it has no quota."""
+        """The account of a client; None if it has no quota."""
         client = (_short(user), _short(client_id))
         if client in self._by_client:
             return self._by_client[client]
@@ -133,7 +134,7 @@ class QuotaLedger:
         return found
 
     def accounts(self) -> Iterator[tuple[Sharing, Account]]:
-        """All that were used, with who shares each."""
+        """All accounts with their entities."""
         return iter(self._accounts.items())
 
     def _open(self, sharing: Sharing, limit: float, now_ms: int) -> Account:
@@ -147,7 +148,7 @@ class QuotaLedger:
         return found
 
     def _close_some(self, now_ms: int) -> None:
-        """Forget those that owe nothing; where there are none, a tenth of all, the oldest first."""
+        """Close accounts without debts; if there are none, the oldest tenth of all."""
         idle = [sharing for sharing, each in self._accounts.items() if not each.is_exhausted(now_ms)]
         for sharing in idle or list(self._accounts)[: MAX_ACCOUNTS // 10]:
             del self._accounts[sharing]

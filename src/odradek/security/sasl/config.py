@@ -7,7 +7,7 @@ from odradek.settings.options import config, option
 
 @config
 class SaslConfig:
-    """How clients log in, and as what this node logs in elsewhere."""
+    """SASL of clients of this node, and of its connections to other nodes."""
 
     enabled_mechanisms: tuple[str, ...] = option(
         "sasl.enabled.mechanisms",
@@ -68,7 +68,7 @@ class SaslConfig:
 
 @config
 class TokenConfig:
-    """What a token must say by which a client logs in, and whose keys may have signed it."""
+    """The required claims of clients' tokens, and the keys that may sign them."""
 
     jwks_url: str | None = option(
         "sasl.oauthbearer.jwks.endpoint.url",
@@ -132,7 +132,7 @@ class TokenConfig:
 
 @config
 class OwnTokenConfig:
-    """From where a node, or a client of ours, gets the tokens by which it logs in, and how it asks for them."""
+    """The source of the tokens of a node, or of our client, and the requests for them."""
 
     retriever: str = option(
         "sasl.oauthbearer.jwt.retriever.class",
@@ -211,7 +211,7 @@ class OwnTokenConfig:
 
 @config
 class AssertionConfig:
-    """By which assertion a node, or a client of ours, proves to an issuer who it is (RFC 7523, KIP-1139, KIP-1258)."""
+    """The assertion that authenticates a node, or our client, to an issuer (RFC 7523, KIP-1139, KIP-1258)."""
 
     file: str | None = option(
         "sasl.oauthbearer.assertion.file",

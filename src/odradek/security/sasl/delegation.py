@@ -8,12 +8,12 @@ from odradek.common.delegation import token_hmac, token_password
 from odradek.common.scram import DEFAULT_ITERATIONS, SALT_BYTES, ScramMechanism, keys_of, salted_password
 from odradek.metadata.model import DelegationToken, ScramCredential
 
-# Credentials are made at the first login with a token, which takes milliseconds, and kept for those that come.
+# Credentials are computed at the first login with a token, which takes milliseconds, and cached.
 MOST_KEPT = 1000
 
 
 class TokenCredentials:
-    """The tokens of a cluster, and what their holders prove to know."""
+    """The delegation tokens of a cluster, and their SCRAM credentials."""
 
     def __init__(
         self,
@@ -24,8 +24,8 @@ class TokenCredentials:
     ) -> None:
         """
         Args:
-            secret_key: `delegation.token.secret.key`; "" where there are no tokens.
-            tokens: by id, as they are now.
+            secret_key: `delegation.token.secret.key`; "" disables tokens.
+            tokens: returns the present tokens by id.
             now_ms: the wall clock.
         """
         self._secret_key = secret_key
@@ -35,7 +35,7 @@ class TokenCredentials:
         self._made: dict[tuple[str, int], ScramCredential] = {}
 
     def find(self, token_id: str, mechanism: ScramMechanism) -> tuple[str, int, ScramCredential] | None:
-        """Name of the owner, end (wall-clock ms) and credential of a token that lives; None where there is none."""
+        """The owner, expiry (wall-clock ms) and credential of a valid token; None if there is none."""
         token = self._tokens().get(token_id)
         if token is None or not self._secret_key:
             return None

@@ -1,8 +1,8 @@
-"""The server's half of SASL: what a client says, and whether it is who it says.
+"""The server's half of SASL.
 
-Each mechanism is a generator, as the client's are: what the client sent is sent in, what we answer is yielded, and the
-last answer is returned with the name. It raises `AuthenticationError`, which says no more than that the login failed:
-an unknown user and a wrong password take the same steps, and look the same.
+Each mechanism is a generator, as on the client's side: messages of the client are sent in, responses are yielded, and
+the last response is returned with the user name. It raises `AuthenticationError` without details: an unknown user and a
+wrong password take the same steps, and have the same response.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from odradek.common.errors import OdradekError
 
 
 class AuthenticationError(OdradekError):
-    """The client is not let in. The text goes to the client and to the log: it holds nothing that the client sent.
+    """The login failed. The text is sent to the client and logged: it has nothing that the client sent.
 
     Attributes:
-        reason: what the log says beyond the text, as little of the client's; "" where that is all.
+        reason: more text for the log, also without data of the client; "" if there is none.
     """
 
     def __init__(self, text: str, reason: str = "") -> None:
@@ -30,12 +30,12 @@ class AuthenticationError(OdradekError):
 
 @dataclass(frozen=True, slots=True)
 class LoggedIn:
-    """A client that has proved who it is.
+    """An authenticated client.
 
     Attributes:
         name: of the user.
-        final_token: what the client gets last.
-        expires_at_ms: wall-clock time at which what it proved itself with ends; None where it does not.
+        final_token: the last message for the client.
+        expires_at_ms: wall-clock time at which its credentials expire; None if they do not.
         by_token: whether it was a delegation token.
     """
 
@@ -69,7 +69,7 @@ def plain(passwords: Mapping[str, str]) -> Exchange:
         missing = "username" if not name else "password"
         raise AuthenticationError(f"Authentication failed: {missing} not specified")
     expected = passwords.get(name)
-    # Compared are hashes, of one length: how long a password takes to compare says nothing about it.
+    # Hashes of equal length are compared, so that the time of the comparison reveals nothing.
     same = hmac.compare_digest(_digest(password), _digest("" if expected is None else expected))
     if not same or expected is None:
         raise AuthenticationError(PLAIN_FAILED)

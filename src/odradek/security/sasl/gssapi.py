@@ -1,6 +1,6 @@
-"""The server's half of GSSAPI (RFC 4752): a ticket is shown, and then agreed that the connection needs no more of it.
+"""The server's half of GSSAPI (RFC 4752): the client presents a ticket, and both agree on no security layer.
 
-As in Kafka there is no security layer: TLS hides and signs what follows. Each step may block, and runs off the loop.
+As in Kafka, TLS protects the connection instead. Each step may block, and runs off the event loop.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ FAILED = "Authentication failed during authentication due to invalid credentials
 
 
 def gssapi(begin: Callable[[], Context], names: KerberosNames) -> Exchange:
-    """Look at a ticket, and agree upon no security layer.
+    """Accept a ticket, and agree on no security layer.
 
     Args:
-        begin: a context of the service.
-        names: what user a principal is.
+        begin: creates a context of the service.
+        names: maps principals to users.
     """
     message = yield b""
     try:
@@ -41,7 +41,7 @@ def gssapi(begin: Callable[[], Context], names: KerberosNames) -> Exchange:
         choice = context.unwrap(_bounded((yield context.wrap(_OFFER))))
         if len(choice) < 4 or choice[0] != NO_LAYER:
             raise _failed("the client wants a security layer, and none is offered")
-        # A name that the client asks to act as would follow. As in Kafka it is who its ticket says, whatever it asks.
+        # An authorization id may follow. As in Kafka it is ignored: the ticket decides.
         return LoggedIn(names.name_of(context.initiator))
     except KerberosError as error:
         raise _failed(error.reason) from None

@@ -70,7 +70,7 @@ class KerberosNames:
     def name_of(self, principal: str) -> str:
         """
         Raises:
-            NoMatchingRuleError: none matches, or what it makes still has a / or @.
+            NoMatchingRuleError: no rule matches, or the result still has a / or @.
         """
         found = _PRINCIPAL.fullmatch(principal)
         if found is None:
@@ -89,7 +89,7 @@ class KerberosNames:
 def parse_rules(rules: Sequence[str], default_realm: str) -> KerberosNames:
     """
     Raises:
-        ValueError: with what is wrong; the caller names the key.
+        ValueError: the error; the caller adds the key.
     """
     return KerberosNames(default_realm, tuple(_parse(each.strip()) for each in rules) or (Rule(),))
 

@@ -1,4 +1,4 @@
-"""The SASL of one listener: its mechanisms, who their users are, and what was counted."""
+"""The SASL of one listener: its mechanisms, users and counters."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ class AuthenticationCounts:
 
 @dataclass(slots=True)
 class ListenerSasl:
-    """What the connections of a listener with SASL share.
+    """The shared state of connections of a listener with SASL.
 
     Attributes:
-        mechanisms: what begins a login by each, in the order in which they are offered.
-        tokens: by what those of OAUTHBEARER are checked; None where that is not offered.
+        mechanisms: a function for each that begins a login, in the order in which they are offered.
+        tokens: the checks of OAUTHBEARER tokens; None without that mechanism.
         off_loop: mechanisms whose steps may block, or compute for long.
         max_reauth_ms: of each mechanism, `connections.max.reauth.ms`.
-        sessions_expired: connections that went on without logging in again, and were closed.
+        sessions_expired: connections that were closed, since they did not re-authenticate.
     """
 
     name: str
@@ -88,8 +88,7 @@ class ListenerSasl:
     sessions_expired: int = 0
 
     def change(self, new: ListenerSasl) -> None:
-        """Go by other settings for logins to come; what was counted stays, and keys of tokens count until they are read
-        again."""
+        """Apply changed settings to new logins; counters stay, and so do keys of tokens until the next refresh."""
         if self.tokens is not None and new.tokens is not None:
             new.tokens.keys.replace(self.tokens.keys.keys)
         self.config, self.mechanisms, self.tokens = new.config, new.mechanisms, new.tokens
@@ -101,12 +100,12 @@ class ListenerSasl:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What logins need of the node.
+    """The parts of a node that logins use.
 
     Attributes:
-        credentials: the users of SCRAM, as they are now.
+        credentials: returns the present SCRAM credentials.
         find_token: delegation tokens, see `scram`.
-        random: of nonces; it must be unpredictable.
+        random: the source of nonces; it must be unpredictable.
         secret: see `ScramUsers`.
         now_ms: the wall clock.
     """
@@ -209,7 +208,7 @@ def own_service(settings: BrokerSettings) -> tuple[str, JaasEntry]:
 
 
 def own_ticket(settings: BrokerSettings) -> KerberosLogin:
-    """By what this node logs in to a listener with GSSAPI.
+    """The Kerberos credentials of this node for a listener with GSSAPI.
 
     Raises:
         SaslSettingError: the listener has no keytab and principal, or the extra is not installed.
@@ -296,10 +295,10 @@ def own_name(settings: BrokerSettings, mechanism: str) -> tuple[str, str]:
 
 
 def jaas_entry(settings: BrokerSettings, mechanism: str) -> JaasEntry | None:
-    """What a listener's JAAS configuration says for a mechanism; that of the mechanism stands over the general one.
+    """The JAAS entry of a listener for a mechanism; an entry for the mechanism overrides the general one.
 
     Raises:
-        SaslSettingError: it cannot be read, or names another login module.
+        SaslSettingError: it is invalid, or has another login module.
     """
     text = settings.explicit.get(f"{mechanism.lower()}.{JAAS_KEY}", settings.build(SaslConfig).jaas_config)
     if text is None:

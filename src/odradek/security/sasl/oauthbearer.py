@@ -1,7 +1,6 @@
-"""OAUTHBEARER (RFC 7628, KIP-255): a client shows a token, and is who the token says.
+"""OAUTHBEARER (RFC 7628, KIP-255): a client authenticates with a token.
 
-A token that is not believed is answered with a reason as JSON; the client answers with one byte, and the login has
-failed.
+The response to an invalid token has the reason as JSON; the client then sends one byte, and the login fails.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ _MISSING_SCOPE = b'{"status":"insufficient_scope"}'
 
 
 def oauthbearer(check: Callable[[str], Token]) -> Exchange:
-    """Believe a token, or not.
+    """Validate a token.
 
     Args:
-        check: who a token speaks of; it raises AuthenticationError where it is not believed.
+        check: returns the user of a token; raises AuthenticationError if it is invalid.
     """
     message = yield b""
     try:

@@ -1,7 +1,7 @@
-"""The server's half of SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677), as Kafka's brokers speak it.
+"""The server's half of SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677), as in Kafka's brokers.
 
-A user that does not exist gets a challenge as others get one: the salt is made of the name and a secret that the nodes
-share, so that it is the same each time and at each broker, and of the length and iterations that most users have.
+An unknown user gets a challenge too: its salt is derived from the name and a shared secret of the nodes, so that it is
+the same each time and at each broker. It has the length and iterations of most users.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from odradek.metadata.model import ScramCredential
 from odradek.security.sasl.exchange import AuthenticationError, Exchange, LoggedIn
 
 NONCE_BYTES = 24
-# What a client's first message may be beyond its name and nonce. More is no client's, and would be hashed.
+# The limit of a client's first message beyond name and nonce. The message is hashed, and no client sends more.
 MAX_MESSAGE_BYTES = 4096
 _NAME = r"(?:[^=,\0]|=2C|=3D)+"
 _EXTENSIONS = r"(?P<extensions>(?:,[A-Za-z]+=[^,\0]+)*)"
@@ -37,10 +37,10 @@ _FINAL = re.compile(
 
 
 class ScramUsers:
-    """Credentials of users, and what those get that have none.
+    """Credentials of users, and challenges for unknown users.
 
     Args:
-        secret: what nodes share and no one else knows, where there is such a thing.
+        secret: a shared secret of the nodes, if there is one.
     """
 
     def __init__(self, mechanism: ScramMechanism, secret: bytes) -> None:
@@ -138,7 +138,7 @@ def _is_proof(mechanism: ScramMechanism, credential: ScramCredential, signed: by
 
 
 def _match(pattern: re.Pattern[str], message: bytes) -> re.Match[str]:
-    """Raises AuthenticationError where it is no such message."""
+    """Raises AuthenticationError if the message is invalid."""
     try:
         found = pattern.fullmatch(message.decode()) if len(message) <= MAX_MESSAGE_BYTES else None
     except UnicodeDecodeError:

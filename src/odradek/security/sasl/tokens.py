@@ -1,7 +1,7 @@
-"""Tokens of OAUTHBEARER: signed claims (RFC 7519), and who they say a client is.
+"""Validates OAUTHBEARER tokens: signed claims (RFC 7519).
 
-What is believed is what a key of ours signed, by an algorithm of ours, for us, now. A token that says where its key is
-to be found (`jku`, `jwk`, `x5u`) is refused: its sender would choose the key.
+A token must be signed by a configured key with an allowed algorithm, for this audience, and valid now. A token that
+names the place of its key (`jku`, `jwk`, `x5u`) is refused, since its sender would choose the key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LATEST_S = 253_402_300_799
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a token that is believed says."""
+    """The content of a valid token."""
 
     name: str
     expires_at_ms: int
@@ -73,12 +73,12 @@ class PublicKeys:
 
 @dataclass(frozen=True, slots=True)
 class TokenChecks:
-    """By what the tokens of one listener are checked.
+    """The checks of the tokens of one listener.
 
     Attributes:
-        tls: `ssl.*` of the JAAS entry, by which the place of the keys is trusted; none for the system's authorities.
-        unsigned: whether tokens that no one signed are taken: Kafka's validator for development.
-        scopes: those that each token must have.
+        tls: `ssl.*` of the JAAS entry for the endpoint of the keys; empty for the system's trusted certificates.
+        unsigned: whether unsigned tokens are accepted: Kafka's validator for development.
+        scopes: the required scopes.
     """
 
     listener: str
@@ -121,19 +121,19 @@ def read_keys(data: bytes) -> tuple[Any, ...]:
 
 
 def check_token(text: str, keys: PublicKeys, settings: TokenConfig, now_ms: int) -> Token:
-    """What a token says, where it is to be believed.
+    """The content of a token, if it is valid.
 
     Raises:
-        AuthenticationError: it is not; the text holds nothing of it.
+        AuthenticationError: it is invalid; the text has nothing of it.
     """
     return check_claims(signed_claims(text, keys), settings, now_ms)
 
 
 def signed_claims(text: str, keys: PublicKeys) -> dict[str, Any]:
-    """The claims that a key of ours has signed; whether they are for us and hold now, `check_claims` says.
+    """The claims of a token with a valid signature; `check_claims` checks audience and time.
 
     Raises:
-        AuthenticationError: no key has signed them; the text holds nothing of the token.
+        AuthenticationError: no key matches; the text has nothing of the token.
     """
     from joserfc import jws
     from joserfc.errors import JoseError
@@ -151,7 +151,7 @@ def signed_claims(text: str, keys: PublicKeys) -> dict[str, Any]:
 
 
 def check_unsigned(text: str, settings: TokenConfig, now_ms: int) -> Token:
-    """What a token says that no one signed. Raises AuthenticationError for one with a signature, too."""
+    """The content of an unsigned token. Raises AuthenticationError for a signed one too."""
     head, _, rest = text.partition(".")
     body, dot, signature = rest.partition(".")
     try:
@@ -161,7 +161,7 @@ def check_unsigned(text: str, settings: TokenConfig, now_ms: int) -> Token:
         raise AuthenticationError("the token is none") from None
     if headers.get("alg") != "none" or signature or not dot or len(text) > MAX_TOKEN_BYTES:
         raise AuthenticationError("the token is signed, and no keys are known (sasl.oauthbearer.jwks.endpoint.url)")
-    # As Kafka's validator of such tokens, which does not ask when one was issued.
+    # As Kafka's validator of such tokens, which does not need the time of issue.
     return check_claims({"iat": 0, **claims}, settings, now_ms)
 
 
@@ -230,7 +230,7 @@ def _scopes(found: Any) -> tuple[str, ...]:
 
 
 def _time(claims: Mapping[str, Any], name: str) -> float | None:
-    """Seconds since 1970; None where the claim is missing. Raises AuthenticationError where it is no time."""
+    """Seconds since 1970; None if the claim is missing. Raises AuthenticationError if it is invalid."""
     value = claims.get(name)
     if value is None:
         return None

@@ -6,12 +6,12 @@ from odradek.settings.options import config, option
 
 
 class TlsSettingError(ValueError):
-    """Keys or certificates that cannot be used; the text begins with the setting's name and says what to do."""
+    """Invalid keys or certificates; the text begins with the setting's name, and has what to do."""
 
 
 @config
 class TlsConfig:
-    """Keys, trusted authorities, and what a handshake must agree on.
+    """Keys, trusted certificates, and the parameters of handshakes.
 
     A store is a PEM file, PKCS12 or JKS, as its type says; certificates and keys as PEM text need no file (KIP-651).
     """

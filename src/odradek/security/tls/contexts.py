@@ -1,7 +1,7 @@
 """TLS contexts of listeners and of connections to other nodes, from settings.
 
-Python's `ssl` reads private keys from files alone; a key that came out of a store is handed over through memory, so
-that it never stands on a disk where it was protected.
+Python's `ssl` reads private keys only from files; a key of a store is passed in a file in memory, so that a protected
+key is never on a disk in plain text.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _TLS13_PREFIXES = ("TLS_AES_", "TLS_CHACHA20_")
 
 
 class TlsContext:
-    """A context and what is known of its certificate.
+    """A context and the properties of its certificate.
 
     Attributes:
-        not_after: when the first certificate of its chain expires; None where it has none.
-        subject, hosts: whom the certificate names, and its alternative names; None and none without one.
+        not_after: the earliest expiry in its chain; None without a certificate.
+        subject, hosts: the subject and the alternative names of the certificate; None and empty without one.
     """
 
     __slots__ = ("context", "hosts", "not_after", "subject")
@@ -60,7 +60,7 @@ def server_context(config: TlsConfig, read: ReadFile) -> TlsContext:
     """The context of a listener.
 
     Raises:
-        TlsSettingError: what is missing or wrong, and what to do.
+        TlsSettingError: the error, and what to do.
     """
     identity = load_identity(config, read)
     if identity is None:
@@ -83,7 +83,8 @@ def server_context(config: TlsConfig, read: ReadFile) -> TlsContext:
 
 
 def client_context(config: TlsConfig, read: ReadFile) -> TlsContext:
-    """The context of connections to brokers and controllers; the system's authorities count where none are named.
+    """The context of connections to brokers and controllers; without certificates in the settings, the system's are
+    trusted.
 
     Raises:
         TlsSettingError: as `server_context`.
@@ -128,7 +129,7 @@ def _agree(context: ssl.SSLContext, config: TlsConfig) -> None:
     if not config.cipher_suites:
         return
     older = [openssl_name(name) for name in config.cipher_suites if not name.startswith(_TLS13_PREFIXES)]
-    # As in Java: a list of suites of one version alone leaves nothing to agree to in the other.
+    # As in Java: a list with suites of only one TLS version disables the other version.
     left = ssl.TLSVersion.TLSv1_2 if len(older) == len(config.cipher_suites) else ssl.TLSVersion.TLSv1_3
     if not older or left is ssl.TLSVersion.TLSv1_2:
         if left not in versions:

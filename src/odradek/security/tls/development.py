@@ -1,6 +1,6 @@
-"""An authority and certificates for a laptop or a test: not for a network that others are on.
+"""A certificate authority and certificates for development and tests, not for shared networks.
 
-Keys are of the curve P-256: made in no time, and read by every client.
+Keys are of the curve P-256: they are generated fast, and supported by every client.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _BEFORE = datetime.timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A certificate authority that signs for this purpose alone."""
+    """A certificate authority for development only."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
     @property
     def pem(self) -> str:
-        """What clients and nodes trust, as PEM text."""
+        """The certificate of the authority, as PEM text."""
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
     def issue(

@@ -1,5 +1,6 @@
-"""The name in a certificate as text, as Java's `X500Principal.getName()` writes it (RFC 2253), so that ACLs made for
-Apache Kafka name the same principals here."""
+"""The distinguished name of a certificate as text, in the form of Java's `X500Principal.getName()` (RFC 2253), so that
+ACLs
+for Apache Kafka match the same principals here."""
 
 from __future__ import annotations
 

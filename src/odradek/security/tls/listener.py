@@ -1,6 +1,6 @@
-"""The TLS of one listener while a node runs: its present context, who a client is, and when the certificate ends.
+"""The TLS of one listener while a node runs: its context, the principals of clients, and the expiry of the certificate.
 
-A changed file or setting makes a new context for the connections to come; where that fails, the one in force stays.
+After a change of a file or setting, new connections use a new context; on an error the present one stays in force.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from odradek.security.tls.principal_rules import parse_principal_rules
 
 _log = get_logger("security.tls")
 
-# What a file was when it was read last: modification in ns, and bytes.
+# The state of a file when it was read: modification time in ns, and size in bytes.
 _Stamp = tuple[int, int]
 
 
 class RenewableContext:
-    """A context that is made again when a file or a setting behind it changes."""
+    """A context that is created again when one of its files or settings changes."""
 
     def __init__(self, name: str, config: TlsConfig, make: Callable[[TlsConfig], TlsContext]) -> None:
         """
@@ -125,12 +125,12 @@ class ListenerTls:
         return self.renewable.context
 
     def principal_of(self, certificate: bytes | None) -> str | None:
-        """`User:` and the name of a client; None where it shows no certificate.
+        """`User:` and the name of a client; None without a certificate.
 
         Args:
-            certificate: DER, as the handshake has checked it.
+            certificate: DER, verified by the handshake.
         Raises:
-            NoMatchingRuleError: no rule gives the name a principal: the connection must end.
+            NoMatchingRuleError: no rule matches the name: the connection must be closed.
         """
         if certificate is None:
             return None
@@ -139,7 +139,7 @@ class ListenerTls:
 
 
 def _check_replaces(old: TlsContext, new: TlsContext, config: TlsConfig) -> None:
-    """Others may know the node by what its certificate says."""
+    """Check that a new certificate has the names of the present one, by which clients may verify the node."""
     if old.subject is None or new.subject is None:
         return
     if new.subject != old.subject and not config.allow_dn_changes:
@@ -165,7 +165,7 @@ def outgoing_context(name: str, config: TlsConfig) -> RenewableContext:
 
 
 def _read_stamps(config: TlsConfig) -> dict[str, _Stamp | None]:
-    """What the files that these settings name are now."""
+    """The present states of the files of these settings."""
     locations = (config.keystore_location, config.truststore_location)
     return {location: _stamp(location) for location in locations if location is not None}
 

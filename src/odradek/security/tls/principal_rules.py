@@ -1,7 +1,7 @@
 """`ssl.principal.mapping.rules`: how the distinguished name of a certificate becomes the name of a principal (KIP-371).
 
 A rule is DEFAULT, the name as it is, or `RULE:pattern/replacement/[L|U]`: a regular expression that matches the whole
-name, what replaces it with `$1` for a group, and lower or upper case. The first rule that matches decides.
+name, its replacement with `$1` for a group, and lower or upper case. The first rule that matches decides.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class PrincipalRules:
 def parse_principal_rules(text: str) -> PrincipalRules:
     """
     Raises:
-        ValueError: with what is wrong; the caller names the key.
+        ValueError: the error; the caller adds the key.
     """
     rules = []
     rest = text.strip() or _DEFAULT
@@ -79,7 +79,7 @@ def parse_principal_rules(text: str) -> PrincipalRules:
 
 
 def _parse_rule(text: str) -> tuple[PrincipalRule, str]:
-    """The first rule of a text, and what follows it."""
+    """The first rule of a text, and the rest."""
     if text.startswith(_DEFAULT):
         return PrincipalRule(), text[len(_DEFAULT) :]
     if not text.startswith(_RULE):
@@ -98,7 +98,7 @@ def _parse_rule(text: str) -> tuple[PrincipalRule, str]:
 
 
 def _until_slash(text: str) -> tuple[str, str]:
-    """What stands before the first slash that no backslash precedes, and what follows the slash."""
+    """The text before the first slash without a backslash before it, and the text after it."""
     position = 0
     while position < len(text):
         if text[position] == "/":

@@ -107,9 +107,9 @@ def _read(location: str, read: ReadFile, name: str) -> bytes:
 
 
 def _kind(configured: str, data: bytes, key: str) -> str:
-    """The format of a file. Java reads PKCS12 where JKS was said and the reverse, and so do we.
+    """The format of a file. Java accepts PKCS12 for the type JKS and the reverse, and so do we.
 
-    Where nothing is said ("", as clients may leave it), it is what the file is.
+    Without a type ("", as in settings of clients) the file decides.
     """
     is_pem = data.lstrip().startswith(b"-----BEGIN")
     kind = configured.upper() or ("PEM" if is_pem else "JKS")
