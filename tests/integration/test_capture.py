@@ -172,6 +172,20 @@ def test_a_row_that_is_too_large_for_its_topic_is_named(captured: Captured, data
     assert [row["id"] for row in captured.values("public.customers")] == ["1", "2"]
 
 
+def test_a_database_that_has_lost_its_last_transactions_is_refused(
+    captured: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else new transactions at the old positions would count as written."""
+    first = captured.start()
+    first.catch_up(captured.database().flushed_lsn())
+    monkeypatch.setattr("odradek.capture.capture.IDLE_BYTES", 0)
+    captured.database().flush()
+    first.step()
+    monkeypatch.setattr(Database, "flushed_lsn", lambda database: 1)
+    with pytest.raises(CaptureError, match="the database's log ends before the position of the topics"):
+        captured.start()
+
+
 def test_topics_of_another_format_are_refused(captured: Captured) -> None:
     captured.catch_up()
     with pytest.raises(CaptureError, match="records of the format row, not debezium: choose another --name"):
@@ -224,6 +238,10 @@ def test_a_wrong_command_line_is_one_line(captured: Captured) -> None:
         (["--table", "public.orders", "--name", "My-Slot"], "--name"),
         (["--table", "public.orders", "--schemas"], "--format debezium"),
         (["--table", "public.orders", "--topic-prefix", "a b"], "cannot be a topic"),
+        (
+            ["--table", "public.a b", "--table", "public.a+b"],
+            "public.a b and public.a+b have one topic, cdc.public.a_b",
+        ),
     ]:
         assert text in run_here("capture", "run", *where, *words, code=2).err
     for secret in ("postgresql://u:sec%zzret@127.0.0.1/x", "host=127.0.0.1 password=secret bogus"):

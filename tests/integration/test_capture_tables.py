@@ -162,6 +162,23 @@ def test_ctrl_c_in_a_snapshot_ends_the_capture(captured: Captured, database: Any
         captured.start()
 
 
+def test_names_are_taken_as_they_are_and_timeouts_are_off(captured: Captured, database: Any) -> None:
+    """A topic has `_` for what it cannot have; the connection is idle for as long as a snapshot takes."""
+    name = database.info.dbname
+    database.execute(f"ALTER DATABASE {name} SET idle_session_timeout = '1s'")
+    database.execute(f"ALTER DATABASE {name} SET statement_timeout = '1s'")
+    database.execute('CREATE TABLE public."Order ""Lines""" ("Id %s" int PRIMARY KEY, "käse" text)')
+    database.execute('INSERT INTO public."Order ""Lines""" VALUES (1, \'ü\')')
+    captured.tables = ('public.Order "Lines"',)
+    running = captured.start()
+    database.execute('INSERT INTO public."Order ""Lines""" VALUES (2, NULL)')
+    running.step()
+    rows = [{"Id %s": "1", "käse": "ü"}, {"Id %s": "2", "käse": None}]
+    assert captured.values("public.Order__Lines_") == rows
+    for setting in ("idle_session_timeout", "statement_timeout"):
+        assert captured.database()._one(f"SHOW {setting}") == ("0",)
+
+
 def test_a_value_that_the_log_lacks_is_an_error_that_names_it(captured: Captured, database: Any) -> None:
     """Without whole rows before changes; other updates and deletions need no more than the key."""
     captured.tables = ("public.customers",)

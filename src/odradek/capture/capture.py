@@ -8,6 +8,7 @@ identifies them.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -49,7 +50,7 @@ class Options:
     Attributes:
         name: of the slot, the publication, and in the transactional id.
         tables: as schema.table, each with a primary key.
-        topic_prefix: topics are called prefix.schema.table.
+        topic_prefix: topics are called prefix.schema.table, with `_` for characters that topics cannot have.
         partitions: of topics that are created.
         compacted: whether topics that are created are compacted. Compacted topics take no TRUNCATE of Debezium's
             envelope, which has no key.
@@ -66,7 +67,7 @@ class Options:
     snapshot_again: bool = False
 
     def topic_of(self, table: str) -> str:
-        return f"{self.topic_prefix}.{table}"
+        return f"{self.topic_prefix}.{re.sub('[^A-Za-z0-9._-]', '_', table)}"
 
     @property
     def positions_topic(self) -> str:
@@ -176,24 +177,13 @@ class Capture:
 
     def _begin(self, found: Position | None, tables: Mapping[str, Table], on_snapshot: Callable[[int], None]) -> None:
         """Go on at the position of the topics, after a snapshot of the tables whose rows they do not have."""
-        slot, again = self._database.slot(), self._options.snapshot_again
+        slot = self._database.slot()
         if slot is not None and slot.wal_status == "lost":
             raise CaptureError(
-                f"the database has dropped the log that the slot {self._options.name} needs: run"
-                " `odradek capture drop`, and then `odradek capture run` with --snapshot-again"
-            )
-        if slot is None and found is not None and not again:
-            raise CaptureError(
-                f"the topics have a position, and the database has no slot {self._options.name}: changes in between are"
-                " lost; --snapshot-again reads all rows again, and deletions in between are missed"
-            )
-        if found is not None and found.format != self._format.name:
-            raise CaptureError(
-                f"the topics have records of the format {found.format}, not {self._format.name}: choose another --name"
-                " and --topic-prefix"
+                f"the database has dropped the log that the slot {self._options.name} needs: {START_OVER}"
             )
         if found is not None:
-            self._check_keys(found)
+            self._check(found, has_slot=slot is not None)
             start = self._position
             if slot is not None:
                 keys = {**found.keys, **start.keys}
@@ -206,7 +196,23 @@ class Capture:
         if missing:
             self._write_snapshot(missing, tables, on_snapshot, is_empty=found is None or slot is None)
 
-    def _check_keys(self, found: Position) -> None:
+    def _check(self, found: Position, *, has_slot: bool) -> None:
+        """Raises CaptureError where the capture cannot go on from this position."""
+        if not has_slot and not self._options.snapshot_again:
+            raise CaptureError(
+                f"the topics have a position, and the database has no slot {self._options.name}: changes in between are"
+                " lost; --snapshot-again reads all rows again, and deletions in between are missed"
+            )
+        if has_slot and found.lsn > self._database.flushed_lsn():
+            raise CaptureError(
+                "the database's log ends before the position of the topics: it was restored, or a standby without its"
+                f" last transactions has taken over, and the topics have changes that it has not; {START_OVER}"
+            )
+        if found.format != self._format.name:
+            raise CaptureError(
+                f"the topics have records of the format {found.format}, not {self._format.name}: choose another --name"
+                " and --topic-prefix"
+            )
         for topic, key in self._position.keys.items():
             before = found.keys.get(topic, key)
             if before != key:

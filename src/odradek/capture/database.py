@@ -24,7 +24,9 @@ _SESSION = (
     "SET bytea_output = 'hex'",
     "SET extra_float_digits = 1",
     "SET lc_monetary = 'C'",
-    "SET statement_timeout = 0",
+    # The connection is idle while a snapshot is read by another one. Some of these are not in every version.
+    "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('statement_timeout', 'transaction_timeout',"
+    " 'idle_session_timeout', 'idle_in_transaction_session_timeout')",
     "SET synchronous_commit = 'local'",
     # A policy that hides rows from the role is an error, and not an incomplete snapshot.
     "SET row_security = off",

@@ -151,6 +151,7 @@ class _Run:
         self._report_s = report_s
         self._clients, self._troubles = client_settings(where, {}, {})
         self._was_connected = False
+        self._is_announced = False
         self._changes = 0
 
     def follow(self, *, until_idle: bool) -> None:
@@ -213,9 +214,9 @@ class _Run:
                 )
             make_format = self._make_format(database.database_name)
             capture = Capture(database, self._clients, self._options, make_format, self._report_snapshot)
-            if not self._was_connected:
+            if not self._is_announced:
                 note(f"capturing {', '.join(self._options.tables)}")
-            self._was_connected = True
+            self._is_announced = self._was_connected = True
             # Once it is taken, a lost connection does not ask for another one.
             self._options = replace(self._options, snapshot_again=False)
             if until_idle:
@@ -241,6 +242,7 @@ class _Run:
                 time.sleep(max(PAUSE_S, time.monotonic() - began_s))
 
     def _report_snapshot(self, rows: int) -> None:
+        self._was_connected = True  # a connection that is lost in a long snapshot is made again
         note(f"{rows:,} rows of the snapshot written")
 
 
@@ -256,15 +258,20 @@ def _format_of(
 
 
 def _check_names(options: Options) -> None:
-    """Raises CliError for names that PostgreSQL or Kafka would refuse later."""
+    """Raises CliError for names that PostgreSQL or Kafka would refuse later, and tables of one topic."""
     if not re.fullmatch(r"[a-z0-9_]{1,63}", options.name):
         raise CliError("--name is also the slot's: use lower-case letters, digits and '_', at most 63", code=USAGE)
+    tables: dict[str, str] = {}
     for table in options.tables:
         if not re.fullmatch(r"[^.]+\.[^.]+", table):
             raise CliError(f"--table {table}: name tables as schema.table", code=USAGE)
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", options.topic_of(table)):
             text = f"{options.topic_of(table)} cannot be a topic: use letters, digits, '.', '_' and '-', at most 249"
             raise CliError(text, code=USAGE)
+        other = tables.setdefault(options.topic_of(table), table)
+        if other != table:
+            text = f"{other} and {table} have one topic, {options.topic_of(table)}: capture one of them apart, under"
+            raise CliError(f"{text} another --name and --topic-prefix", code=USAGE)
 
 
 def _need_psycopg() -> None:
