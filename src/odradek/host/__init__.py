@@ -1,5 +1,5 @@
-"""Several brokers on one machine, one for each core: planned from one configuration, started, watched, rolled, stopped.
+"""Runs several brokers on one machine, one for each core, from one configuration.
 
-`plan` decides which brokers there are, on which ports and disks; `layout` remembers it on every disk; `broker_process`
-runs one of them; `supervisor` runs them all; `pages` answers what is asked of them. See docs/host.md.
+`plan` computes the brokers with their ports and disks; `layout` stores the plan on every disk; `broker_process` runs
+one broker; `supervisor` runs all of them; `pages` serves their state over HTTP. See docs/host.md.
 """

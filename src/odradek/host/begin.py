@@ -1,6 +1,6 @@
-"""Becomes the process of a broker: bound to a core where that is asked for, and not left behind by the host's process.
+"""Becomes the process of a broker: bound to a core if requested, and stopped with the host's process.
 
-A script of its own, by the standard library alone, because it runs before the interpreter of every broker.
+A separate script that uses only the standard library, because it runs before every broker.
 """
 
 import os
@@ -18,7 +18,7 @@ def main() -> None:
     if sys.platform == "linux":
         import ctypes
 
-        # A broker whose host was killed stops in good order: nothing would watch it, and none could start in its place.
+        # A broker stops cleanly when its host is killed: otherwise it is not watched, and blocks another start.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() == int(parent):
         os.execv(command[0], command)  # noqa: S606 - our own interpreter and module

@@ -1,4 +1,4 @@
-"""One broker of the machine as a process: started, watched, started again where it dies, stopped in good order."""
+"""The process of one broker: start, watch, restart after a crash, clean stop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HEALTHY_S = 300.0
 POLL_S = 0.1
 DRAIN_S = 30.0
 LAST_LINES_S = 1.0
-# What a start does not mend, as in the units: a wrong command line, settings that cannot be.
+# Exit codes after which a restart is useless, as in the units: an invalid command line or configuration.
 HOPELESS = (2, 5)
 _BEGIN = Path(__file__).with_name("begin.py")
 
@@ -45,14 +45,14 @@ class State(StrEnum):
 
 
 class BrokerProcess:
-    """Keeps one broker running until it is asked to stop it.
+    """Keeps one broker running until it is stopped.
 
     Attributes:
-        plan: what the process was given when it was started last.
-        next_plan: what its next start is given.
-        core: the number of the core that it is bound to; None where the system chooses.
-        restarts: how often it was started again because it died.
-        why: what is wrong, in one line; empty where nothing is.
+        plan: of the present process.
+        next_plan: of its next start.
+        core: the number of the core that it is bound to; None if the system chooses.
+        restarts: the number of restarts after a crash.
+        why: the present problem in one line; empty if there is none.
     """
 
     def __init__(self, plan: BrokerPlan, core: int | None, on_line: Callable[[int, bytes], None]) -> None:
@@ -97,7 +97,7 @@ class BrokerProcess:
         self._set(State.STOPPED)
 
     async def drain(self) -> None:
-        """Let others take over what it leads, as `odradek drain --process` does; gives up after a while."""
+        """Drain the broker, as `odradek drain --process` does; gives up after a timeout."""
         if self._state not in (State.READY, State.NOT_READY):  # the signal would end a process that begins
             return
         self.signal(signal.SIGUSR1)
@@ -109,7 +109,7 @@ class BrokerProcess:
             await asyncio.sleep(POLL_S)
 
     async def look(self) -> State:
-        """Its state as of now: a process that runs is asked whether it is ready."""
+        """The present state; a running process is probed for readiness."""
         if self._process is None or self._state is State.STOPPING:
             return self._state
         said = await get_json(self.plan.pages, "/readyz")
@@ -125,10 +125,10 @@ class BrokerProcess:
         return self._state
 
     async def await_ready(self, *, deaths: int | None = None) -> bool:
-        """Wait until it is ready, as long as it takes; False where it will not be without help.
+        """Wait until the broker is ready, without a timeout; False if it needs an administrator.
 
         Args:
-            deaths: how many of them it may die meanwhile; None: as many as it takes.
+            deaths: the allowed number of crashes meanwhile; None: any number.
         """
         most = None if deaths is None else self.restarts + deaths
         while (state := await self.look()) is not State.READY:
@@ -140,13 +140,13 @@ class BrokerProcess:
         return True
 
     def signal(self, number: int) -> None:
-        """Send the process a signal, where there is one."""
+        """Send a signal to the process, if it runs."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
     def usage(self) -> tuple[float | None, int | None]:
-        """(processor seconds, bytes of memory) of the process, where the system says it."""
+        """(processor seconds, bytes of memory) of the process, if the system has them."""
         if self.pid is None:
             return None, None
         try:
@@ -158,7 +158,7 @@ class BrokerProcess:
         return ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE")
 
     def describe(self) -> dict[str, Any]:
-        """All that a person or a program may want to know of it."""
+        """The state of the broker for pages."""
         cpu_s, memory = self.usage()
         return {
             "node": self.plan.broker_id,
@@ -181,7 +181,7 @@ class BrokerProcess:
             self._state, self.since_s = state, time.time()
 
     async def _keep(self) -> None:
-        """Run it, again and again, until it is asked to stop, or ends for good."""
+        """Run the process repeatedly, until it is stopped, or a restart is useless."""
         backoff = Backoff(FIRST_PAUSE_MS, LAST_PAUSE_MS)
         while True:
             began_s = time.monotonic()
@@ -249,7 +249,7 @@ class BrokerProcess:
             return await process.wait()
         finally:
             self._process = None
-            # What it has printed is here; a worker of a broker that was killed may have its end of the pipe for longer.
+            # Its output is complete; a worker of a killed broker may keep the pipe open for longer.
             await asyncio.wait([forwarding], timeout=LAST_LINES_S)
             forwarding.cancel()
 

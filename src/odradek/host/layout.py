@@ -1,4 +1,4 @@
-"""What a machine remembers of its brokers, in a file on each of its disks: any of them is enough to know the rest."""
+"""The stored plan of a machine's brokers, in a file on each disk: any one of these files is enough."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Layout:
 
 
 def read_layout(disk: Disk, disks: Sequence[Path]) -> Layout | None:
-    """What these disks say; None where none of them has been used.
+    """The plan on these disks; None if none of them has one.
 
     Raises:
-        ConfigError: a file cannot be read, or disks of different clusters.
+        ConfigError: a file cannot be read, or the disks are of different clusters.
     """
     found = [layout for path in disks if (layout := _read(disk, path / LAYOUT_FILE)) is not None]
     clusters = sorted({layout.cluster_id for layout in found})
@@ -48,7 +48,7 @@ def read_layout(disk: Disk, disks: Sequence[Path]) -> Layout | None:
 
 
 def is_everywhere(disk: Disk, disks: Sequence[Path], layout: Layout) -> bool:
-    """Whether each disk says the same: one that was replaced does not. Raises ConfigError."""
+    """Whether all disks have the same plan; a replaced disk has none. Raises ConfigError."""
     return all(_read(disk, path / LAYOUT_FILE) == layout for path in disks)
 
 

@@ -1,4 +1,4 @@
-"""What brokers print, in one stream: each line says which broker it is from."""
+"""Merges the output of brokers into one stream, with the broker in each line."""
 
 from __future__ import annotations
 

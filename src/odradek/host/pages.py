@@ -1,7 +1,7 @@
-"""What the host answers over HTTP for all its brokers.
+"""The HTTP pages of the host for all its brokers.
 
-`/targets` is a list for Prometheus' `http_sd_configs`: each broker is a target of its own, as everywhere else, so rules
-and dashboards need not know of hosts. `/metrics` has what the brokers cannot say of themselves.
+`/targets` is a list for Prometheus' `http_sd_configs`: each broker is a separate target, as elsewhere, so that rules
+and dashboards work without changes. `/metrics` has metrics that the brokers do not have.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class HostPages:
             task.cancel()
         await asyncio.gather(*self._making, return_exceptions=True)
         if self._server is not None:
-            # Not waited for: since Python 3.12 that is for the peers, who may stay.
+            # Without a wait: since Python 3.12 it waits for connections of peers, which may stay open.
             self._server.close()
 
     def _pages(self) -> Pages:
@@ -57,7 +57,7 @@ class HostPages:
         }
 
     def _made(self, page: Callable[[dict[str, Any]], Page]) -> asyncio.Task[Page]:
-        """A page of what all brokers answer now."""
+        """Build a page from the present responses of all brokers."""
 
         async def make() -> Page:
             return page(await self._host.describe())
@@ -73,7 +73,7 @@ def _metrics(brokers: list[BrokerProcess]) -> Page:
 
 
 def families(brokers: list[BrokerProcess]) -> list[Family]:
-    """What the host knows of its brokers."""
+    """The metrics of the host about its brokers."""
 
     def family(name: str, kind: str, text: str, value: Callable[[BrokerProcess], float | None]) -> Family:
         samples = [(each, value(each)) for each in brokers]

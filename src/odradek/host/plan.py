@@ -1,7 +1,7 @@
-"""Which brokers a machine has, on which ports and disks, and what each of them is set to. Pure: it reads nothing.
+"""Computes the brokers of a machine, with their ports, disks and settings. Pure: it reads nothing.
 
-One configuration is that of all; what has to differ follows from the place of a broker in their order: its id, its
-ports, its directories. So the same command gives the same brokers, on this machine and on the next one.
+All brokers share one configuration; ids, ports and directories are computed from the number of a broker. So the same
+command always has the same result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ METRICS_LISTENER = "odradek.metrics.listener"
 STATIC_VOTERS = "controller.quorum.voters"
 BOOTSTRAP_CONTROLLERS = "controller.quorum.bootstrap.servers"
 AUTO_JOIN = "controller.quorum.auto.join.enable"
-# What a broker's place decides, and so the shared configuration must not.
+# Settings that are computed for each broker, so that the shared configuration must not have them.
 _DERIVED = ("node.id", "broker.id", "process.roles", "log.dirs", "log.dir", "metadata.log.dir")
 
 Address = tuple[str, int]
@@ -38,11 +38,11 @@ class BrokerPlan:
     """One broker.
 
     Attributes:
-        listeners: where it listens, by name; those of its controller among them.
-        advertised: where clients find it.
-        pages: where it answers probes and scrapes.
-        directories: its log directories, the first of which holds its metadata and its properties file.
-        votes: whether it is a controller as well.
+        listeners: its listeners by name, including those of its controller.
+        advertised: its address for clients.
+        pages: its address for probes and scrapes.
+        directories: its log directories; the first has its metadata and its properties file.
+        votes: whether it is a controller too.
     """
 
     broker_id: int
@@ -72,7 +72,7 @@ class HostPlan:
 
     @property
     def bootstrap(self) -> str:
-        """What clients take as bootstrap.servers."""
+        """The value of bootstrap.servers for clients."""
         return ",".join(broker.advertised for broker in self.brokers)
 
 
@@ -102,7 +102,7 @@ def share_out(disks: Sequence[Path], kept: Mapping[int, Sequence[Path]], ids: It
 
 
 def without_a_file(cores: int, port: int) -> dict[str, str]:
-    """What brokers share that are given no file: this machine alone reaches them."""
+    """The configuration without a file: only this machine can connect."""
     copies = min(cores, MAX_COPIES)
     return {
         "listeners": f"PLAINTEXT://{LOCALHOST}:{port},CONTROLLER://{LOCALHOST}:{port + CONTROLLER_PORT_DISTANCE}",
@@ -122,16 +122,16 @@ def plan_host(
     votes: int,
     controllers: Sequence[str] = (),
 ) -> HostPlan:
-    """What each broker is set to.
+    """Compute the settings of each broker.
 
     Args:
-        shared: the configuration of all. Its ports are those of the first broker; the next has the next ones.
+        shared: the common configuration. Its ports are those of the first broker; the next broker has the next ones.
         directories: of each broker, by id.
         first_id: the id to which the ports of the configuration belong.
-        votes: how many of them, from the first on, are controllers.
+        votes: the number of controllers; the first brokers are controllers too.
         controllers: addresses of controllers on other machines.
     Raises:
-        ConfigError: the configuration says what a broker's place decides, or two brokers would share a port.
+        ConfigError: the configuration has a setting that is computed, or two brokers would share a port.
     """
     shared = {"controller.listener.names": "CONTROLLER", **shared}
     template = _read_template(shared)
@@ -216,11 +216,11 @@ def votes_here(
     voters: Sequence[tuple[str | None, str | None]],
     brokers: Sequence[tuple[str | None, str | None]],
 ) -> bool:
-    """Whether a machine that joins should have a voter: up to three machines do, and racks without one come first.
+    """Whether a joining machine should have a voter: up to three machines have one, racks without one first.
 
     Args:
-        mine: rack and machine of those who join; None where it is not known.
-        voters: those of each voter, `brokers` those of each broker.
+        mine: rack and machine of the joining brokers; None if unknown.
+        voters, brokers: rack and machine of each voter and each broker.
     """
     rack, machine = mine
     if len(voters) >= MAX_COPIES or (machine is not None and machine in (host for _, host in voters)):

@@ -1,4 +1,4 @@
-"""What happens before brokers start: their places are decided, new ones formatted, their properties written."""
+"""Prepares the start of brokers: computes the plan, formats new brokers, writes their properties."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ META_FILE = "meta.properties"
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """What the command line says.
+    """The options of the command line.
 
     Attributes:
-        cores: how many brokers.
+        cores: the number of brokers.
         config: the properties that all brokers share; without a file they are for this machine alone.
         disks: directories on different disks.
         port: of the first broker, without a file.
         first_id: None: the layout's, that of the cluster that is joined, or 1.
-        votes: how many of the brokers are controllers; None: what is best.
-        replaced: whether a disk that should hold brokers may be empty.
+        votes: the number of controllers; None: the best number.
+        replaced: whether a disk that should have brokers may be empty.
     """
 
     cores: int
@@ -86,10 +86,10 @@ def make_disks(disk: Disk, disks: Sequence[Path]) -> None:
 
 
 def check_disks(disk: Disk, options: HostOptions, known: Layout) -> None:
-    """Refuse a disk that has lost what it held: one that is not mounted must not become an empty one. Writes nothing.
+    """Refuse a disk that lost its content: an unmounted disk must not be used as an empty one. Writes nothing.
 
     Raises:
-        ConfigError: brokers exist on a disk that is empty, and it is not said that it was replaced.
+        ConfigError: a disk with brokers is empty, and `replaced` is not set.
     """
     if options.replaced:
         return
@@ -110,10 +110,10 @@ def check_disks(disk: Disk, options: HostOptions, known: Layout) -> None:
 
 
 def prepare(disk: Disk, options: HostOptions, joined: Joined | None, *, random: Random, now_ms: int) -> Prepared:
-    """Decide, format, and write the files of all brokers, on disks that are made and claimed. Blocks.
+    """Compute the plan, format, and write the files of all brokers, on created and locked disks. Blocks.
 
     Raises:
-        ConfigError: settings that cannot be, disks that cannot be written, fewer cores than there are brokers.
+        ConfigError: invalid settings, disks that cannot be written, fewer cores than there are brokers.
     """
     known = read_layout(disk, options.disks)
     layout = _grown(known, options) if known is not None else _new(options, joined, random)
@@ -122,7 +122,7 @@ def prepare(disk: Disk, options: HostOptions, joined: Joined | None, *, random: 
         write_layout(disk, options.disks, layout)
     write_properties(disk, plan)
     fresh = [each for each in plan.brokers if not _is_formatted(disk, each)]
-    # A quorum begins once: where any broker has been formatted, one whose disk was replaced must find the others.
+    # A quorum is formatted once: if any broker is formatted, one with a replaced disk must join the others.
     founds = layout.founded and len(fresh) == len(plan.brokers)
     for broker in fresh:
         _format(disk, broker, layout.cluster_id, founds and broker is fresh[0], random=random, now_ms=now_ms)
@@ -154,7 +154,7 @@ def plan_with(disk: Disk, options: HostOptions, layout: Layout) -> HostPlan:
 
 
 def shared_properties(disk: Disk, options: HostOptions) -> dict[str, str]:
-    """What all brokers are set to. Raises ConfigError."""
+    """The common settings of all brokers. Raises ConfigError."""
     if options.config is None:
         shared = without_a_file(options.cores, options.port)
     else:
@@ -163,7 +163,8 @@ def shared_properties(disk: Disk, options: HostOptions) -> dict[str, str]:
 
 
 def write_properties(disk: Disk, plan: HostPlan) -> None:
-    """Write the properties of each broker, for its user alone to read: they may hold passwords. Raises ConfigError."""
+    """Write the properties of each broker, readable only by its user, since they may have passwords. Raises
+    ConfigError."""
     comment = " Written by `odradek host` at each start and roll, from the configuration of all brokers here."
     before = os.umask(0o077)
     try:

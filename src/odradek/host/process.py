@@ -1,4 +1,4 @@
-"""The host's own process: it starts the brokers, answers for them, and does what signals ask for."""
+"""The host's own process: it starts the brokers, serves their pages, and handles signals."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _has_terminal() -> bool:
 
 
 async def _start(host: Host, when_ready: Sequence[str]) -> bool:
-    """Wait until all brokers are ready; False where none is and none will be."""
+    """Wait until all brokers are ready; False if none is, and none will be."""
     all_ready = await host.await_ready()
     if not any(broker.pid for broker in host.brokers):
         return False

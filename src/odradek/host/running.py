@@ -26,10 +26,10 @@ class NoHostError(OdradekError):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A host that runs: ask its pages, and signal `pid` where these have the same.
+    """A running host: read its pages, and signal `pid` if these have the same pid.
 
     Attributes:
-        user: who wrote the file that says so.
+        user: the owner of the file.
     """
 
     pid: int
@@ -110,7 +110,7 @@ def _none_runs(disk: Path) -> NoHostError:
 
 
 def _open(path: Path) -> int:
-    """The file, for its user alone: who can open it can hold its lock. Raises OSError."""
+    """Open the file, accessible only to its user: every process that can open it can hold its lock. Raises OSError."""
     found = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if os.fstat(found).st_uid != os.geteuid():
@@ -123,7 +123,8 @@ def _open(path: Path) -> int:
 
 
 def _locked(file: TextIO) -> bool:
-    """Whether this process has the lock now. One who looks for a host holds it for a moment: that is waited for."""
+    """Try to lock the file; returns whether this process has the lock. A search for a host holds it for a short
+    time."""
     deadline = time.monotonic() + LOCK_PATIENCE_S
     while True:
         try:
@@ -136,7 +137,7 @@ def _locked(file: TextIO) -> bool:
 
 
 def _user_of(pid: int) -> int | None:
-    """Whose process it is, where the system says it."""
+    """The user of a process, if the system has it."""
     try:
         fields = Path(f"/proc/{pid}/status").read_text().partition("\nUid:")[2].split()
         return int(fields[1])

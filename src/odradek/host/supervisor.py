@@ -26,13 +26,13 @@ class Host:
 
     Attributes:
         state: starting, running, rolling or stopping.
-        rolls: how many rolls have ended, and `roll_failure` what was wrong with the last one.
+        rolls: the number of rolling restarts that have ended; `roll_failure`: the error of the last one.
     """
 
     def __init__(self, plan: HostPlan, *, cores: Sequence[int], reload: Callable[[], HostPlan]) -> None:
         """
         Args:
-            cores: what each broker is bound to, in turn; empty leaves that to the system.
+            cores: the core of each broker, in order; if empty, the system chooses.
             reload: reads the configuration again, writes the properties of all brokers, returns the plan; it blocks.
         """
         self.plan = plan
@@ -53,7 +53,7 @@ class Host:
             broker.start()
 
     async def await_ready(self) -> bool:
-        """Wait until each broker is ready; False where one was refused."""
+        """Wait until each broker is ready; False if one cannot start."""
         ready = await asyncio.gather(*(broker.await_ready() for broker in self.brokers))
         self._set("running")
         return all(ready)
@@ -100,7 +100,7 @@ class Host:
         try:
             failure = await self._roll_all()
         except Exception as error:
-            # Who asked for the roll waits for its end, whatever that is.
+            # The caller waits for the end of the rolling restart, successful or not.
             _log.bug("a roll failed", error)
             failure = f"{type(error).__name__}: {error}"
         finally:
@@ -118,7 +118,7 @@ class Host:
             self.plan = await asyncio.to_thread(self._reload)
         except ConfigError as error:
             return str(error)
-        # Their files are new: one that dies now starts with them before its turn comes.
+        # The files are new already: a broker that crashes now restarts with them before its turn.
         for broker, plan in zip(self.brokers, self.plan.brokers, strict=True):
             broker.next_plan = plan
         for broker in sorted(self.brokers, key=lambda each: each.plan.votes):

@@ -1,6 +1,6 @@
 """Brokers and clusters for users' own tests.
 
-Imported when they are first asked for: pytest loads the plugin in every session of its users.
+Names are imported at their first use, because pytest loads the plugin in every session.
 """
 
 from __future__ import annotations

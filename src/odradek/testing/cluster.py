@@ -36,7 +36,7 @@ POLL_S = 0.02
 
 
 class ClusterOptions(TypedDict, total=False):
-    """What `Cluster` takes by name."""
+    """The keyword arguments of `Cluster`."""
 
     controllers: int
     racks: Sequence[str]
@@ -58,10 +58,10 @@ class Cluster:
     ) -> None:
         """
         Args:
-            controllers: nodes that are nothing else, with ids from 1001; without, one or three brokers are both.
-            racks: dealt out to the brokers in turn.
-            settings: Kafka's keys, for all nodes, above those of a small cluster.
-            directory: keeps the data; without one it is temporary and goes with `stop`.
+            controllers: dedicated controllers, with ids from 1001; if 0, one or three brokers are controllers too.
+            racks: assigned to the brokers in turn.
+            settings: Kafka's keys for all nodes, which override those of a small cluster.
+            directory: of the data; if None, it is temporary and removed by `stop`.
         """
         self._brokers = brokers
         self._controllers = controllers
@@ -75,7 +75,7 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients take as bootstrap.servers: all brokers, `host:port,host:port`."""
+        """The value of bootstrap.servers for clients: all brokers, `host:port,host:port`."""
         assert self._plans, "the cluster was not started"
         return bootstrap_servers(list(self._plans.values()))
 
@@ -93,13 +93,13 @@ class Cluster:
         return node_id in self._nodes
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The broker that leads a partition, as the first running node knows it; -1 where there is none."""
+        """The leader of a partition in the metadata of the first running node; -1 if there is none."""
         node = next(iter(self._running().values()))
         found = node.broker.publisher.image.partition(topic, partition)
         return -1 if found is None else found.leader
 
     def controller(self) -> int:
-        """The active controller, as the first running node knows it; -1 where it knows none."""
+        """The active controller in the metadata of the first running node; -1 if there is none."""
         return next(iter(self._running().values())).broker.publisher.image.controller_id
 
     def start(self) -> Self:
@@ -147,7 +147,7 @@ class Cluster:
         self._nodes.pop(node_id).stop()
 
     def restart(self, node_id: int) -> None:
-        """Start a node again over its files, after a clean stop where it runs; returns when it serves."""
+        """Restart a node with its files, after a clean stop if it runs; returns when it serves."""
         if node_id in self._nodes:
             self.shut_down(node_id)
         self._begin([node_id])
@@ -157,7 +157,7 @@ class Cluster:
         self._nodes[node_id].pause()
 
     def resume(self, node_id: int) -> None:
-        """Let a paused node go on."""
+        """Resume a paused node."""
         self._nodes[node_id].resume()
 
     def partition(self, *groups: Iterable[int]) -> None:
@@ -167,7 +167,7 @@ class Cluster:
             node.on_loop(node.network.drop_divided)
 
     def slow_disk(self, node_id: int, delay_ms: int) -> None:
-        """Make a node's syncs, and what else is worked off its loop, take so much longer."""
+        """Delay the syncs and other blocking work of a node."""
         self._nodes[node_id].disk.delay_ms = delay_ms
 
     def skew_clock(self, node_id: int, skew_ms: int) -> None:
@@ -182,7 +182,7 @@ class Cluster:
             node.disk.delay_ms = node.clock.skew_ms = 0
 
     def restore(self) -> None:
-        """Heal, start what does not run, and wait until all brokers serve. Raises AssertionError after a minute."""
+        """Heal faults, start stopped nodes, and wait until all brokers serve. Raises AssertionError after a minute."""
         self.heal()
         missing = [node_id for node_id in self._plans if node_id not in self._nodes]
         if missing:
@@ -219,7 +219,7 @@ class Cluster:
         return running
 
     def _begin(self, node_ids: Iterable[int]) -> None:
-        """Start nodes together: one alone of three would wait for the others."""
+        """Start nodes concurrently: a single one of three would wait for the others."""
         starting = {node_id: NodeThread(node_id, self._wires) for node_id in node_ids}
         begun = {node_id: node.begin(self._plans[node_id].config) for node_id, node in starting.items()}
         failure: BaseException | None = None
@@ -240,7 +240,7 @@ class Cluster:
 
 
 class AsyncCluster:
-    """`Cluster` for coroutines: what waits is awaited, off the test's own loop. Use it with `async with`."""
+    """`Cluster` for coroutines: blocking calls are awaited, off the test's own loop. Use it with `async with`."""
 
     def __init__(self, brokers: int = 3, **options: Unpack[ClusterOptions]) -> None:
         """See `Cluster`."""
@@ -248,7 +248,7 @@ class AsyncCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients take as bootstrap.servers."""
+        """The value of bootstrap.servers for clients."""
         return self.cluster.bootstrap_servers
 
     async def start(self) -> Self:

@@ -3,7 +3,7 @@
     with EmbeddedBroker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-It is the whole node over real sockets and real files, in a directory that goes when it ends.
+It is a complete node with real sockets and real files, in a directory that is removed at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from odradek.common.metrics import Family
 from odradek.testing.faults import NetworkLinks
 from odradek.testing.node_thread import START_TIMEOUT_S, NodeThread
 
-# A test wants small internal topics and no waiting for a group's first members.
+# Small internal topics, and no wait for the first members of a group.
 DEFAULTS: Mapping[str, str] = {
     "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
     "controller.quorum.voters": "1@127.0.0.1:9093",
@@ -33,8 +33,8 @@ class EmbeddedBroker:
     def __init__(self, settings: Mapping[str, object] | None = None, *, directory: Path | None = None) -> None:
         """
         Args:
-            settings: Kafka's keys, above those of a small single node.
-            directory: keeps the data; without one it is temporary and goes with `stop`.
+            settings: Kafka's keys, which override those of a small single node.
+            directory: of the data; if None, it is temporary and removed by `stop`.
         """
         self._settings = {**DEFAULTS, **{key: str(value) for key, value in (settings or {}).items()}}
         self._own_directory = directory is None
@@ -43,7 +43,7 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients take as bootstrap.servers: `host:port`."""
+        """The value of bootstrap.servers for clients: `host:port`."""
         assert self._node is not None, "the broker does not run"
         return self._node.broker.bootstrap_address()
 

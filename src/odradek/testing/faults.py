@@ -1,6 +1,6 @@
-"""The real clock, disk and network with faults that a test switches on: cut off, slow, skewed.
+"""The real clock, disk and network with faults that a test switches on: network partitions, slow disks, clock skew.
 
-The node above them is the same as in production, which reaches the world through these ports alone.
+The node is the same as in production, and accesses the operating system only through these interfaces.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class SkewedClock(RealClock):
-    """A wall clock that goes wrong by `skew_ms`; the monotonic one does not."""
+    """A wall clock with a skew of `skew_ms`; the monotonic clock has none."""
 
     def __init__(self) -> None:
         self.skew_ms = 0
@@ -41,9 +41,9 @@ class SlowDisk(RealDisk):
 
 
 class NetworkLinks:
-    """Which node listens on which port, and which nodes do not reach each other; shared by the nodes of a cluster.
+    """The ports of nodes, and the network partitions between them; shared by the nodes of a cluster.
 
-    Concurrency: asked by the loops of all nodes, changed by the test's thread.
+    Concurrency: read by the loops of all nodes, changed by the test's thread.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,8 @@ class NetworkLinks:
 
 
 class CutNetwork(RealNetwork):
-    """One node's network. What is cut off hangs, as a cable does that was pulled; what is dead is gone at once."""
+    """One node's network. Connections across a network partition hang, as with a pulled cable; those of a dead node
+    close."""
 
     def __init__(self, node_id: int, wires: NetworkLinks) -> None:
         self._node_id = node_id
@@ -111,8 +112,7 @@ class CutNetwork(RealNetwork):
                 transport.abort()
 
     def die(self) -> None:
-        """Listen no more and end what was dialled, as the system does for a process that was killed. Call it on the
-        node's loop."""
+        """Close all listeners and connections, as the system does for a killed process. Call it on the node's loop."""
         self.dead = True
         for listener in self._listeners:
             listener.close()

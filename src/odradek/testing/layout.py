@@ -41,9 +41,9 @@ class NodePlan:
     """One node.
 
     Attributes:
-        port, controller_port: where it listens for clients, and as a controller; 0 where it does not.
-        host: the address that it listens on.
-        directory: holds its properties file and, below `data`, its data.
+        port, controller_port: its ports for clients, and as a controller; 0 if it has none.
+        host: the address of its listeners.
+        directory: has its properties file and, below `data`, its data.
     """
 
     node_id: int
@@ -69,11 +69,12 @@ class NodePlan:
 
 
 def free_ports() -> Iterator[int]:
-    """Free ports, each another one.
+    """Different free ports.
 
-    Between the plan of a node and its start others on the machine ask for any port too, and would be given this one.
-    Where the system is Linux, this process keeps it: who asks for any is given no port to which a socket is bound, and
-    a server that asks for this one with SO_REUSEADDR gets it as long as no process listens there.
+    Between the plan of a node and its start, other processes may bind any free port, and could get this one. On Linux
+    this process keeps a socket bound to it: the system then gives it to no process that binds any port, but a server
+        can
+    bind it with SO_REUSEADDR as long as no process listens there.
     """
     given: set[int] = set()
     while True:
@@ -89,7 +90,7 @@ def free_ports() -> Iterator[int]:
 
 
 def _keep(descriptor: int) -> None:
-    """Leave a socket open, and close the oldest one where there are many."""
+    """Keep a socket open; close the oldest one if there are many."""
     _kept.append(descriptor)
     if len(_kept) > MOST_KEPT_PORTS:
         os.close(_kept.popleft())
@@ -130,11 +131,11 @@ def plan_cluster(
 
     Args:
         directory: each node gets one below it.
-        controllers: nodes that are nothing else; 0 makes one or three of the brokers controllers too.
-        racks: dealt out to the brokers in turn.
-        settings: Kafka's keys, for all nodes, above those of the plan.
-        first_port: of the first broker, the others follow; 0 takes whatever is free.
-        hosts: an address for each node, in order; all are this machine's loopback without.
+        controllers: dedicated controllers; if 0, one or three of the brokers are controllers too.
+        racks: assigned to the brokers in turn.
+        settings: Kafka's keys for all nodes, which override those of the plan.
+        first_port: of the first broker, the others follow; 0 chooses free ports.
+        hosts: an address for each node, in order; without it all use the loopback.
     Raises:
         ConfigError: no broker at all, or an even number of controllers.
     """
@@ -203,5 +204,5 @@ def write_properties(disk: Disk, plan: NodePlan) -> BrokerSettings:
 
 
 def bootstrap_servers(plans: Sequence[NodePlan]) -> str:
-    """What clients take as bootstrap.servers: all brokers."""
+    """The value of bootstrap.servers for clients: all brokers."""
     return ",".join(f"{plan.host}:{plan.port}" for plan in plans if plan.port)

@@ -44,7 +44,7 @@ class NodeThread:
 
     @property
     def broker(self) -> Broker:
-        """The node itself; what is not on its loop may only read."""
+        """The node itself; other threads may only read."""
         assert self._broker is not None, "the node does not run"
         return self._broker
 
@@ -53,9 +53,9 @@ class NodeThread:
         return not self._awake.is_set()
 
     def begin(self, config: Path | None, overrides: Sequence[str] = ()) -> Future[None]:
-        """Start the node, formatted where it is new; the future ends when it serves.
+        """Start the node, and format it if it is new; the future ends when it serves.
 
-        The future fails with ConfigError, StorageError, OSError, as a node refuses to start.
+        The future fails with the errors of a start: ConfigError, StorageError, OSError.
         """
         return asyncio.run_coroutine_threadsafe(self._start(config, overrides), self._loop)
 
@@ -139,7 +139,7 @@ class NodeThread:
 
     async def _stop(self, broker: Broker, *, clean: bool) -> None:
         await broker.stop(clean=clean)
-        # What was accepted in the last moment becomes a connection a turn or two later, and ends another one later.
+        # A socket accepted last becomes a connection one or two turns later, and closes another turn later.
         for _ in range(LAST_TURNS):
             await asyncio.sleep(0)
             for connection in broker.dispatcher.connections:

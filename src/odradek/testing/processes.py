@@ -34,7 +34,7 @@ class NodeFailedError(OdradekError):
     """A node did not start or stop; the text has the end of its log.
 
     Attributes:
-        summary: what happened, in one line.
+        summary: the error in one line.
     """
 
     def __init__(self, summary: str, log_tail: str = "") -> None:
@@ -47,7 +47,7 @@ class PortTakenError(OdradekError):
 
 
 class RunningProcess(Protocol):
-    """What there is to do with the process of a node, as subprocess.Popen has it."""
+    """The interface of a node's process, as of subprocess.Popen."""
 
     @property
     def pid(self) -> int:
@@ -60,7 +60,7 @@ class RunningProcess(Protocol):
         """Its exit code when it has ended; raises subprocess.TimeoutExpired."""
 
     def send_signal(self, sig: int) -> None:
-        """Nothing where it has ended."""
+        """Send a signal, unless the process has ended."""
 
     def kill(self) -> None:
         """Sends SIGKILL."""
@@ -68,7 +68,7 @@ class RunningProcess(Protocol):
 
 def run_command(command: Sequence[str], environment: Mapping[str, str], output: BinaryIO) -> RunningProcess:
     """A process for a command, which prints to `output` and has no input."""
-    # A group of its own: Ctrl-C in a terminal reaches us alone, and we stop the nodes in good order.
+    # A process group of its own: Ctrl-C in a terminal reaches only this process, which stops the nodes cleanly.
     return subprocess.Popen(  # noqa: S603 - our own interpreter and module
         command,
         stdout=output,
@@ -80,10 +80,10 @@ def run_command(command: Sequence[str], environment: Mapping[str, str], output: 
 
 
 class NodeProcess:
-    """One node in a process of its own, over a directory that outlives it.
+    """One node in its own process, with a directory that stays.
 
     Attributes:
-        begin: makes the process of a command; what starts hundreds of nodes may have a cheaper way.
+        begin: starts the process of a command; tests with hundreds of nodes may use a cheaper function.
     """
 
     begin: ClassVar[Callable[[Sequence[str], Mapping[str, str], BinaryIO], RunningProcess]] = staticmethod(run_command)
@@ -133,7 +133,7 @@ class NodeProcess:
         return self
 
     def await_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until the node serves. Raises NodeFailedError where it ends or takes too long."""
+        """Wait until the node serves. Raises NodeFailedError if it ends or takes too long."""
         await_all_ready([self], timeout_s)
 
     def serves(self, timeout_s: float = 1.0) -> bool:
@@ -156,7 +156,7 @@ class NodeProcess:
         return self._end(signal.SIGKILL)
 
     def restart(self) -> Self:
-        """Stop cleanly, or start again what does not run; returns when it serves. Raises NodeFailedError."""
+        """Stop the node cleanly if it runs, and start it; returns when it serves. Raises NodeFailedError."""
         if self.running:
             self.stop()
         return self.start()
@@ -167,7 +167,7 @@ class NodeProcess:
         self.paused = True
 
     def resume(self) -> None:
-        """Let a paused process go on."""
+        """Resume a paused process."""
         os.kill(self.pid, signal.SIGCONT)
         self.paused = False
 
@@ -176,7 +176,7 @@ class NodeProcess:
         return self.output.read_text(errors="replace") if self.output.exists() else ""
 
     def last_words(self) -> str:
-        """The last line that the process has printed; empty where it has said nothing."""
+        """The last line of the process's output; empty if there is none."""
         return self.log_text().rstrip().rpartition("\n")[2].removeprefix("odradek: ")
 
     def failed(self, how: str) -> NodeFailedError:
@@ -201,7 +201,7 @@ class NodeProcess:
 def await_all_ready(nodes: Sequence[NodeProcess], timeout_s: float = START_TIMEOUT_S) -> None:
     """Wait until all of these nodes serve.
 
-    All are looked at in turn: one that has ended leaves the others waiting for it until their time is up.
+    All are checked in turn, since nodes wait for one that has ended until their timeout.
 
     Raises:
         NodeFailedError: one has ended, or takes too long.
@@ -262,7 +262,7 @@ class ProcessCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients take as bootstrap.servers: all brokers."""
+        """The value of bootstrap.servers for clients: all brokers."""
         return bootstrap_servers(self.plans)
 
     @property
@@ -274,10 +274,10 @@ class ProcessCluster:
         return [node for node in self.nodes.values() if node.plan.controller_port]
 
     def start(self) -> Self:
-        """Start all nodes at once and wait until they serve.
+        """Start all nodes concurrently, and wait until they serve.
 
         Raises:
-            PortTakenError: somebody listens where a node would; nothing is started.
+            PortTakenError: a port of a node is in use; nothing is started.
             NodeFailedError: a node ends or takes too long; the others are killed.
         """
         self._check_ports()
@@ -300,7 +300,7 @@ class ProcessCluster:
         for node in running:
             if node.paused:
                 node.resume()
-            # The second signal makes a node stop without waiting for the others.
+            # At the second signal a node stops without waiting for the others.
             for _ in range(2):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(node.pid, signal.SIGTERM)
@@ -315,7 +315,7 @@ class ProcessCluster:
             raise failures[0]
 
     def _check_ports(self) -> None:
-        """Before anything starts: who listens on a node's port would be taken for that node."""
+        """Check the ports before the start: another process on a port would be taken for the node."""
         for node in self.nodes.values():
             for port in filter(None, (node.plan.port, node.plan.controller_port)):
                 if _is_taken(node.plan.host, port):
@@ -337,7 +337,7 @@ class ProcessCluster:
 
 
 def _is_taken(host: str, port: int) -> bool:
-    """Whether somebody listens there; False for an address that is not of this machine, or of its network."""
+    """Whether a process listens there; False for an address that is not of this machine, or of its network."""
     with socket.socket() as sock:
         sock.setsockopt(
             socket.SOL_SOCKET, socket.SO_REUSEADDR, 1

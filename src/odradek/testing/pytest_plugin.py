@@ -1,8 +1,8 @@
 """Fixtures for users of pytest: `odradek_broker`, one embedded broker, `odradek_cluster`, three of them, and
 `odradek_secured_cluster`, one with TLS, users and an issuer of tokens.
 
-All live for the whole session, so give topics names of their own. The plugin is found by itself where the package is
-installed, and nothing is imported or started before a test asks for it.
+All run for the whole session, so use different topic names in each test. pytest finds the plugin if the package is
+installed; nothing is imported or started before a test uses a fixture.
 """
 
 from __future__ import annotations

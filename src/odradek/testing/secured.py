@@ -67,7 +67,7 @@ class SecuredCluster(Cluster):
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients that log in by SASL take as bootstrap.servers."""
+        """The value of bootstrap.servers for clients with SASL."""
         return self.servers("SCRAM-SHA-512")
 
     @property
@@ -112,8 +112,8 @@ class SecuredCluster(Cluster):
         """The settings of a librdkafka client (confluent-kafka and others), `bootstrap.servers` among them.
 
         Args:
-            login: how it comes in.
-            user: who it is; the first of `users` without.
+            login: the mechanism.
+            user: the user; by default the first of `users`.
         """
         name, password = self._user(user)
         given = {"bootstrap.servers": self.servers(login), "ssl.ca.location": str(self.ca), "security.protocol": "ssl"}
@@ -163,7 +163,7 @@ class SecuredCluster(Cluster):
             if issuer is not None:
                 issuer.stop()
 
-    # ---- what the nodes are given
+    # ---- settings of the nodes
 
     def _plan(self, directory: Path) -> list[NodePlan]:
         directory.mkdir(parents=True, exist_ok=True)
@@ -223,7 +223,7 @@ class AsyncSecuredCluster(AsyncCluster):
     """`SecuredCluster` for coroutines. Use it with `async with`.
 
     Attributes:
-        cluster: the `SecuredCluster` itself, which has what clients need beyond the methods here.
+        cluster: the `SecuredCluster` itself, with further methods for clients.
     """
 
     cluster: SecuredCluster

@@ -1,4 +1,4 @@
-"""A cluster of processes that is looked after, and a control socket on which another process may ask for faults."""
+"""A supervised cluster of processes, with a control socket on which another process can request faults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVENTS_KEPT = 8
 
 
 class Supervisor:
-    """Starts a cluster, notices nodes that end, and does what is asked on the control socket."""
+    """Starts a cluster, detects nodes that end, and handles requests on the control socket."""
 
     def __init__(self, cluster: ProcessCluster, directory: Path, on_event: Callable[[str], None]) -> None:
         """`on_event` gets a line for each event."""
@@ -61,7 +61,7 @@ class Supervisor:
         self.cluster.stop()
 
     def wait(self, timeout_s: float) -> None:
-        """Serve who comes within that time, and look whether all nodes live."""
+        """Handle requests within that time, and check whether all nodes run."""
         assert self._control is not None, "start() comes first"
         self._control.settimeout(timeout_s)
         try:
@@ -94,10 +94,10 @@ class Supervisor:
         ]
 
     def act(self, action: str, node_id: int) -> str:
-        """Do something to a node; returns what was done.
+        """Perform an action on a node; returns a description.
 
         Raises:
-            RefusedActionError: there is no such node or action, or the node is not in a state for it.
+            RefusedActionError: there is no such node or action, or it is invalid in the node's state.
             NodeFailedError: the node did not start or stop.
         """
         node = self.cluster.nodes.get(node_id)

@@ -1,6 +1,6 @@
 """ConsumerGroupHeartbeat: the one request of the consumer protocol, by which members join, stay, change and leave.
 
-    check the request -> find or create the member -> store its metadata, with all consequences (`draft`)
+    check the request -> find or create the member -> store its metadata, with all consequences (`group_update`)
     -> one step of this member towards its target
 
 Every change is a record; only deadlines are soft: a member that sends no heartbeat for its session timeout, or does not
