@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install
 from examples.cdc import shop  # noqa: E402
 from odradek.capture import capture  # noqa: E402
 from odradek.capture.database import CaptureError, Database  # noqa: E402
-from tests.support.nodes.captured import LARGE, LAST, SETTINGS, Captured, own_database  # noqa: E402
+from tests.support.nodes.captured import LARGE, LAST, SETTINGS, Captured, kept, own_database, rows_of  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -252,13 +253,14 @@ def test_a_wrong_command_line_is_one_line(captured: Captured) -> None:
 
 
 @pytest.mark.slow  # a server of its own, that is killed
-def test_a_capture_goes_on_when_database_and_cluster_come_back(node: Node) -> None:
+def test_a_capture_goes_on_after_faults_until_another_one_starts(node: Node, tmp_path: Path) -> None:
     with Postgres("wal_level=logical") as server, psycopg.connect(server.url, autocommit=True) as first:
         first.execute(shop.SCHEMA)
         place = Captured(node, server, first, ["public.stock"])
         tables = ["--table", "public.stock", "--partitions", "1", "--topic-prefix", place.name, "--name", "again"]
         command = [sys.executable, "-m", "odradek", "capture", "run", "--database", server.url, *tables]
-        with subprocess.Popen([*command, "-b", node.bootstrap]) as process:
+        command += ["-b", node.bootstrap]
+        with (tmp_path / "errors").open("w") as errors, subprocess.Popen(command, stderr=errors) as process:
             first.execute("INSERT INTO public.stock VALUES (1, 'lamp', 2)")
             eventually(lambda: exists(node, f"{place.name}.public.stock") and len(place.records("public.stock")) == 1)
             server.kill()
@@ -270,9 +272,19 @@ def test_a_capture_goes_on_when_database_and_cluster_come_back(node: Node) -> No
                 second.execute("INSERT INTO public.stock VALUES (3, 'lamp', 2)")
             node.start()
             eventually(lambda: len(place.records("public.stock")) == 3)
-            process.terminate()
-            assert process.wait(60) == 0
-    assert [value["shop"] for value in place.values("public.stock")] == ["1", "99", "3"]
+            assert [value["shop"] for value in place.values("public.stock")] == ["1", "99", "3"]
+            with subprocess.Popen(command) as other, psycopg.connect(server.url, autocommit=True) as third:
+
+                def is_fenced() -> bool:
+                    third.execute("UPDATE public.stock SET pieces = pieces + 1")
+                    return process.poll() is not None
+
+                eventually(is_fenced)
+                eventually(lambda: kept(place, "public.stock") == rows_of(third, "public.stock"))
+                other.terminate()
+                assert other.wait(60) == 0
+    assert process.returncode == 1
+    assert "has started and fenced this one" in (tmp_path / "errors").read_text().splitlines()[-1]
 
 
 def exists(node: Node, topic: str) -> bool:
