@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 
+from odradek.metadata.acls import AclOperation, AclResourceType
 from tests.support.clients.cli import odradek, run_here
 from tests.support.nodes.node import Node
+from tests.support.nodes.permissions import Rule, allow_rules, node_in_process, port_of
 from tests.support.nodes.postgres import Postgres
 from tests.support.waiting import eventually
 
@@ -185,6 +187,32 @@ def test_a_database_that_has_lost_its_last_transactions_is_refused(
     monkeypatch.setattr(Database, "flushed_lsn", lambda database: 1)
     with pytest.raises(CaptureError, match="the database's log ends before the position of the topics"):
         captured.start()
+
+
+def test_the_permissions_of_the_page_are_enough(
+    tmp_path: Path, captured: Captured, server: Postgres, database: Any
+) -> None:
+    """Those for topics that are there; a topic that is missing must be created too."""
+    with node_in_process(tmp_path / "node") as guarded:
+        place = Captured(captured.node, server, database, ["public.stock"])
+        topic, positions = f"{place.name}.public.stock", f"odradek-capture.{place.name}"
+        rules: list[Rule] = [
+            (AclOperation.WRITE, AclResourceType.TOPIC, topic),
+            (AclOperation.WRITE, AclResourceType.TOPIC, positions),
+            (AclOperation.READ, AclResourceType.TOPIC, positions),
+            (AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, f"odradek-capture-{place.name}"),
+        ]
+        allow_rules(guarded, *rules)
+        bootstrap = f"127.0.0.1:{port_of(guarded)}"
+        with pytest.raises(CaptureError, match="this user may not create the topic"), place.open:
+            place.start(bootstrap=bootstrap)
+        allow_rules(guarded, *rules, *((AclOperation.CREATE, kind, name) for _, kind, name in rules[:2]))
+        with place.open:
+            place.start(bootstrap=bootstrap)
+        allow_rules(guarded, *rules)
+        database.execute(LAST)
+        with place.open:
+            assert place.start(bootstrap=bootstrap).catch_up(captured.database().flushed_lsn()) == 1
 
 
 def test_topics_of_another_format_are_refused(captured: Captured) -> None:

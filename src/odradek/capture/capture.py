@@ -360,14 +360,21 @@ def _too_large(topic: str, record: Record) -> CaptureError:
 
 
 def create_topics(clients: Mapping[str, Any], options: Options) -> None:
-    """Create the topics that do not exist, with the default replication factor. Raises KafkaException."""
+    """Create the topics that do not exist, with the default replication factor. Raises KafkaException, CaptureError."""
     admin = AdminClient(dict(clients))
+    # A user who may not create topics captures into those that exist.
+    there = admin.list_topics(timeout=TIMEOUT_S).topics
     config = COMPACTED if options.compacted else {}
     topics = [NewTopic(options.topic_of(table), options.partitions, config=config) for table in options.tables]
     topics.append(NewTopic(options.positions_topic, 1, config=COMPACTED))
-    for future in admin.create_topics(topics, operation_timeout=TIMEOUT_S).values():
+    missing = [topic for topic in topics if topic.topic not in there]
+    created = admin.create_topics(missing, operation_timeout=TIMEOUT_S) if missing else {}
+    for name, future in created.items():
         try:
             future.result(TIMEOUT_S)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            code = error.args[0].code()
+            if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise CaptureError(f"this user may not create the topic {name}: create it, or allow CREATE") from None
+            if code != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise

@@ -54,7 +54,9 @@ class Captured:
         """A connection of the capture's, closed at the end of the test."""
         return self.open.enter_context(Database(self.url, self.name))
 
-    def start(self, *, debezium: bool = False, schemas: bool = False, **options: Any) -> Any:
+    def start(
+        self, *, debezium: bool = False, schemas: bool = False, bootstrap: str | None = None, **options: Any
+    ) -> Any:
         """A capture in this process; the caller steps it."""
         given = capture.Options(
             self.name, self.tables, topic_prefix=self.name, partitions=1, compacted=not debezium, **options
@@ -63,7 +65,7 @@ class Captured:
         def make_format(keys: Any) -> Any:
             return DebeziumFormat(keys, self.name, "db", schemas=schemas) if debezium else RowFormat(keys)
 
-        clients = {"bootstrap.servers": self.node.bootstrap}
+        clients = {"bootstrap.servers": bootstrap or self.node.bootstrap}
         return capture.Capture(self.database(), clients, given, make_format, self.snapshots.append)
 
     def catch_up(self, **options: Any) -> int:
