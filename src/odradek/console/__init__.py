@@ -1,8 +1,8 @@
-"""Pages in a browser for clusters that speak Kafka's protocol, over that protocol alone: `odradek console`.
+"""A web console for Kafka clusters, which uses only Kafka's protocol: `odradek console`.
 
-- `clusters` is the configuration: which clusters, and who may do what there
-- `auth`, `sessions`, `guard` decide who is let in, before any page is made
-- `kafka_thread`, `watch` ask the clusters, once for all who look; `snapshot` computes what pages show
-- `browse`, `texts` read records for people, within bounds
-- `pages` show it, and nothing else; `serve` puts all of it together
+- `clusters` is the configuration: the clusters, and the permissions of users
+- `auth`, `sessions`, `guard` authenticate users before a page is created
+- `kafka_thread`, `watch` send requests to the clusters, once for all viewers; `snapshot` computes the content of pages
+- `browse`, `texts` read and format records, within limits
+- `pages` only display; `serve` starts all parts
 """

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 LOGIN, LOGOUT, ALIVE = "/login", "/logout", "/alive"
 MAX_FORM_BYTES = 8 * 1024
-# Nothing is loaded from elsewhere, and no other page has these in a frame. The front end makes functions itself.
+# Nothing is loaded from other hosts, and other pages cannot embed these. The front end creates functions from text.
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; worker-src 'self' blob:; "
@@ -23,7 +23,7 @@ _HEADERS = (
 
 
 async def read_form(receive: Any) -> bytes:
-    """The body of a form, its beginning where it is larger than any of ours."""
+    """The body of a form, truncated to the largest valid size."""
     body = b""
     while len(body) <= MAX_FORM_BYTES:
         message = await receive()
@@ -34,7 +34,7 @@ async def read_form(receive: Any) -> bytes:
 
 
 def with_headers(send: Any) -> Any:
-    """What sends the answers of the pages, with the headers of all."""
+    """A send function that adds the common headers to responses."""
 
     async def sending(message: Any) -> None:
         if message["type"] == "http.response.start":
@@ -75,13 +75,13 @@ async def answer(
 
 
 def login_page(to: str, text: str) -> str:
-    """The form, which leads on to a path; `text` is what went wrong, or ""."""
+    """The login form, which redirects to a path; `text` is an error, or ""."""
     action = html.escape(f"{LOGIN}?next={quote(to, safe='')}")
     return _LOGIN_PAGE.format(form=_FORM.format(said=_said(text), action=action))
 
 
 def issuer_page(begin: str, issuer: str, text: str) -> str:
-    """The page of a console whose users log in elsewhere, at an issuer; `begin` is the path that leads there."""
+    """The login page of a console with an issuer; `begin` is the path that redirects there."""
     link = f'<a href="{html.escape(begin)}">Log in at {html.escape(issuer)}</a>'
     return _LOGIN_PAGE.format(form=f"<main><h1>Odradek</h1>{_said(text)}{link}</main>")
 

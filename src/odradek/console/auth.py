@@ -22,7 +22,7 @@ from odradek.common.errors import ConfigError
 
 COST, BLOCK, PARALLEL = 1 << 14, 8, 1
 SALT_BYTES, HASH_BYTES = 16, 32
-# What a line of the file may ask for: 1 GB would be a way to stop the console.
+# The limit of memory for a hash in the file: 1 GB would stop the console.
 MAX_COST, MAX_BLOCK, MAX_PARALLEL = 1 << 17, 16, 8
 MAX_PASSWORD_BYTES = 1024
 MIN_PASSWORD = 8
@@ -67,14 +67,14 @@ def hashed(password: str) -> PasswordHash:
 
 
 class Users:
-    """The users of a file. It is read again where it has changed, so that a name taken out is out at once."""
+    """The users of a file. It is read again after a change, so that a removed user is logged out at once."""
 
     def __init__(self, path: Path) -> None:
         """Raises ConfigError."""
         self._path = path
         self._seen: tuple[int, int] | None = None
         self._hashes: Mapping[str, PasswordHash] = {}
-        # A name that is unknown takes as long as one that is known.
+        # An unknown user takes as long as a known one.
         self._unknown = hashed(secrets.token_urlsafe())
         self.reload()
 
@@ -101,7 +101,7 @@ class Users:
 
 
 def read_users(text: str, source: str) -> dict[str, PasswordHash]:
-    """Hashes by name. Raises ConfigError, which says the number of a line and not what it holds."""
+    """The hashes by name. Raises ConfigError with the number of the line, without its content."""
     found: dict[str, PasswordHash] = {}
     problems = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -146,10 +146,10 @@ def with_user(text: str, name: str, password: str) -> str:
 
 
 def rewrite(path: Path, text: str) -> None:
-    """Replace a file of users at once: who reads it has the old text or the new one. It keeps its owner and its mode.
+    """Replace a file of users atomically, with the same owner and mode.
 
     Raises:
-        ConfigError: its owner cannot be kept, as by a user that is not root; then nothing is changed.
+        ConfigError: the owner cannot be kept, since this user is not root; nothing is changed.
         OSError: it cannot be written.
     """
     path = path.resolve()  # what a link points to is written, not the link

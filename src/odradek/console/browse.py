@@ -1,4 +1,4 @@
-"""Reading records for a person: where to begin, what to look for, and how much is read at most."""
+"""Reads records for pages: start positions, searches, and limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from odradek.common.topic_names import TopicPartition
 from odradek.console.texts import cell
 from odradek.record.record import Header, Record
 
-# One search reads at most this, then says how far it came.
+# The limit of one search, which then reports its position.
 MAX_ROWS = 500
 MAX_RECORDS, MAX_BYTES, MAX_S = 100_000, 64 << 20, 15.0
 FETCH_BYTES = 1 << 20
@@ -26,18 +26,18 @@ FETCH_BYTES = 1 << 20
 MAX_BATCH_BYTES = 32 << 20
 # So many records from the end of each partition are searched through.
 SEARCHED_FROM_END = 10_000
-# Records between two looks whether the time is up, and turns for others on the loop.
+# The number of records after which the time limit is checked, and other tasks run.
 STEP = 2_000
 STARTS = ("end", "beginning", "time", "offset")
 
 
 class BrowseError(OdradekError):
-    """What was asked for cannot be read; one line for a person."""
+    """The requested records cannot be read; the text is one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What records have to contain; "" is anything. Upper and lower case are the same."""
+    """The texts that records must contain, case-insensitive; "" matches all."""
 
     key: str = ""
     value: str = ""
@@ -84,11 +84,11 @@ class Row:
 
 @dataclass(slots=True)
 class SearchResult:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
-        looked_at: records; ended: why it ended before its window did, or "".
-        next_offsets: where each partition goes on.
+        looked_at: the number of read records; ended: why it ended early, or "".
+        next_offsets: the next offset of each partition.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -152,7 +152,7 @@ async def browse(cluster: Cluster, wanted: Wanted) -> SearchResult:
 
     Raises:
         BrowseError: a partition that the topic does not have.
-        ApiError: what the brokers say.
+        ApiError: an error of the brokers.
     """
     keys = await _partitions(cluster, wanted)
     first = await list_offsets(cluster, dict.fromkeys(keys, EARLIEST))
@@ -171,7 +171,7 @@ async def begin_following(cluster: Cluster, wanted: Wanted) -> dict[int, int]:
 
 
 async def follow(cluster: Cluster, wanted: Wanted, offsets: Mapping[int, int]) -> SearchResult:
-    """What came since, from these offsets on: for a live tail. The newest first."""
+    """The records from these offsets on, for a live tail. The newest first."""
     reading = _Reading(cluster, replace(wanted, start="end"))
     ends = await list_offsets(cluster, dict.fromkeys(((wanted.topic, index) for index in offsets), LATEST))
     for index, offset in offsets.items():
@@ -182,7 +182,7 @@ async def follow(cluster: Cluster, wanted: Wanted, offsets: Mapping[int, int]) -
 
 
 async def read_one(cluster: Cluster, topic: str, partition: int, offset: int, *, committed: bool = True) -> Record:
-    """One whole record. Raises BrowseError where it is not there any more."""
+    """One whole record. Raises BrowseError if it is deleted."""
     fetched = await fetch_records(
         cluster, (topic, partition), offset, max_bytes=1, max_batch_bytes=MAX_BATCH_BYTES, committed=committed
     )

@@ -1,13 +1,13 @@
-"""Which clusters the console shows, and who may do what there: a TOML file, or the options of the command.
+"""The clusters of the console, and the permissions of users: a TOML file, or the options of the command.
 
     [clusters.orders]
     bootstrap = "broker1:9092,broker2:9092"
     properties = "orders.properties"      # as --command-config of the other commands
-    see = ["*"]                           # names of users; "*" is everyone who is let in
-    read = ["alice", "bob"]               # their records, too
+    see = ["*"]                           # names of users; "*" is every user who is logged in
+    read = ["alice", "bob"]               # records too
     change = ["alice"]
 
-Without `change` a cluster is read-only. What the properties hold (passwords, keys) stays in this process.
+Without `change` a cluster is read-only. Passwords and keys in the properties stay in this process.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from odradek.common.errors import ConfigError
 from odradek.settings.properties import parse_properties
 
 EVERYONE = "*"
-# How the file names a group that an issuer says a user is in.
+# The prefix of groups of an issuer in the file.
 GROUP = "group:"
 NAME_LIMIT = 60
 
 
 class Right(Enum):
-    """What a user may do with a cluster; the names are those of the file."""
+    """The permissions of a user for a cluster, with the names of the file."""
 
     SEE = "see"
     READ = "read"
     CHANGE = "change"
 
 
-# Who may, where the file says nothing.
+# The users with a permission by default.
 _DEFAULTS: Mapping[Right, Sequence[str]] = {Right.SEE: (EVERYONE,), Right.READ: (EVERYONE,), Right.CHANGE: ()}
 
 
@@ -59,14 +59,14 @@ class ClusterConfig:
     schemas: Mapping[str, str] = field(default_factory=dict)
 
     def allows(self, user: str, right: Right, groups: Collection[str] = ()) -> bool:
-        """Whether a user may; who may not see a cluster may do nothing with it."""
+        """Whether a user has a permission; all need the permission to see the cluster."""
         asked = {Right.SEE, right}
         names = {user, EVERYONE, *(GROUP + group for group in groups)}
         return all(not names.isdisjoint(self.rights[each]) for each in asked)
 
     @property
     def is_read_only(self) -> bool:
-        """Whether there is no one who may change it."""
+        """Whether no user may change the cluster."""
         return not self.rights[Right.CHANGE]
 
 
@@ -143,7 +143,7 @@ def _properties(named: Any, directory: Path) -> dict[str, str]:
     except OSError as error:
         raise ConfigError([f"properties {named}: {error.strerror or error}"]) from None
     except ValueError:
-        # What is wrong in it may be a line with a password.
+        # The invalid line may have a password.
         raise ConfigError([f"properties {named}: write it as key=value lines"]) from None
 
 

@@ -1,4 +1,4 @@
-"""What users type into forms, as what is asked of a cluster. Looks nowhere, and knows no front end."""
+"""Parses forms into requests. Pure: no I/O and no front end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.record.record import Header, Record
 
 
 def parse_position(to: str, text: str) -> Position:
-    """Where the form says. Raises BrowseError."""
+    """The position in the form. Raises BrowseError."""
     if to in ("earliest", "latest"):
         return Position(edge=to)
     if to == "shift":
@@ -28,7 +28,7 @@ def parse_position(to: str, text: str) -> Position:
 
 
 def parse_move(snapshot: Snapshot | None, topic: str, partition: str, brokers: str) -> tuple[TopicPartition, list[int]]:
-    """What the form says. Raises BrowseError for what the cluster does not have."""
+    """The moves in the form. Raises BrowseError for unknown topics and brokers."""
     index = parse_natural(partition.strip(), INT32_MAX)
     if index is None or snapshot is None or snapshot.partition((topic.strip(), index)) is None:
         raise BrowseError(f"there is no partition {topic.strip()[:100]}-{partition.strip()[:20]}")
@@ -63,7 +63,7 @@ def parse_count(text: str, what: str) -> int | None:
 
 
 def parse_new_topic(name: str, partitions: str, replicas: str, settings: str) -> NewTopic:
-    """What the form says; settings are key=value, one a line. Raises BrowseError."""
+    """The topic in the form; settings are key=value, one in each line. Raises BrowseError."""
     found: dict[str, str] = {}
     for line in filter(None, (each.strip() for each in settings.splitlines())):
         key, sign, value = line.partition("=")
@@ -82,7 +82,7 @@ def parse_names(text: str) -> list[str]:
 
 
 def parse_record(key: str, value: str | None, headers: str) -> Record:
-    """What the form says; without a key the key is null. Raises BrowseError."""
+    """The record in the form; an empty key is null. Raises BrowseError."""
     found: list[Header] = []
     for line in filter(None, (each.strip() for each in headers.splitlines())):
         name, sign, text = line.partition("=")

@@ -1,7 +1,7 @@
-"""Full collections of garbage, by the clock and not by the number of new objects.
+"""Runs full garbage collections by time, not by the number of new objects.
 
-Each look at a large cluster brings millions of objects, all of which go by themselves with the next. Python would walk
-through all of them several times a look, and no page would move meanwhile: 150 ms each with 100,000 partitions.
+Each snapshot of a large cluster has millions of objects, which are freed with the next snapshot. Python would traverse
+all of them several times for each snapshot, and block pages meanwhile: 150 ms each with 100,000 partitions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NEVER = 1_000_000
 
 @contextmanager
 def without_full_collections() -> Iterator[None]:
-    """Young objects alone are looked through, by their number."""
+    """Disable full collections; young objects are collected as usual."""
     before = gc.get_threshold()
     gc.set_threshold(before[0], before[1], _NEVER)
     try:
@@ -27,7 +27,7 @@ def without_full_collections() -> Iterator[None]:
 
 
 async def collect_now_and_then() -> None:
-    """What pages leave behind in circles, until cancelled."""
+    """Collect reference cycles of pages periodically, until cancelled."""
     while True:
         await asyncio.sleep(EVERY_S)
         gc.collect()

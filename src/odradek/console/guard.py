@@ -1,6 +1,6 @@
-"""Who is let in, decided before any page is made: the host that is asked for, the origin, the session.
+"""Checks requests before a page is created: the host, the origin, the session.
 
-All requests pass here, those of web sockets too. Without a session there is the page of the login and nothing else.
+All requests pass this middleware, those of web sockets too. Without a session only the login page is served.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class Guard:
     ) -> None:
         """
         Args:
-            users: who may log in; None: everyone who reaches it is in, and that is this machine alone.
-            hosts: names by which browsers reach it, beside those of this machine.
-            secure: whether browsers reach it by TLS alone.
-            proxies: whose word on where a request comes from is believed.
-            oidc: logins at an issuer, instead of `users`.
+            users: the users who may log in; None: no logins, and only this machine can connect.
+            hosts: host names of the console for browsers, besides those of this machine.
+            secure: whether browsers use only TLS.
+            proxies: trusted proxies, whose forwarded addresses are used.
+            oidc: logins with an issuer, instead of `users`.
         """
         self._inner = inner
         self._sessions = sessions
@@ -110,7 +110,7 @@ class Guard:
             return await self._log_in_or_out(scope, receive, send, token)
         if scope["type"] == "http" and scope["path"] in (BEGIN, CALLBACK) and self._oidc is not None:
             return await self._at_issuer(self._oidc, scope, headers, send)
-        # A page that is open connects by itself, and asks for more where it has no web socket.
+        # An open page connects by itself, and polls without a web socket.
         by_page = scope["path"].startswith(MESSAGES)
         session = await self._session(token, by_user=not by_page)
         if session is None:
@@ -124,7 +124,7 @@ class Guard:
         return None
 
     def may(self, session: Session) -> bool:
-        """Whether a session goes on, for a page that is open."""
+        """Whether the session of an open page is valid."""
         if self._renewals is not None:
             self._renewals.look(session)
         return self._sessions.is_live(session) and self._knows(session)
@@ -134,10 +134,10 @@ class Guard:
         self._sessions.use(session)
 
     def _refusal(self, scope: Any, headers: dict[str, str]) -> str:
-        """Why a request is refused from any user, or "".
+        """Why a request is refused for every user, or "".
 
-        A name that is not ours is that of a page which made its name point here; another origin is a page elsewhere
-        that lets the browser of a user send something.
+        An unknown host name is DNS rebinding by another page; another origin is a page elsewhere that makes the browser
+        of a user send a request.
         """
         host = host_name(headers.get("host", ""))
         if host not in self._hosts:
@@ -153,7 +153,7 @@ class Guard:
     async def _session(self, token: str | None, *, by_user: bool) -> Session | None:
         session = self._sessions.find(token, by_user=by_user)
         if session is not None and self._renewals is not None:
-            await self._renewals.settle(session)
+            await self._renewals.await_renewal(session)
         if session is None or session.over.is_set() or not self._knows(session):
             return None
         return session

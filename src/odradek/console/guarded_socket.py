@@ -1,6 +1,6 @@
-"""A web socket ends with the session that opened it: one that is open outlives a logout otherwise.
+"""Closes a web socket with its session: otherwise an open one would outlive a logout.
 
-What a page sends, by a web socket or by polling, uses the session where its user did something.
+Messages of a page, by a web socket or by polling, extend the session if they are actions of the user.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import Any, Protocol
 
 from odradek.console.sessions import Session
 
-# The page has this long to lead its browser to the login; what the browser sends meanwhile is dropped.
+# The time for the page to redirect its browser to the login; messages of the browser are dropped meanwhile.
 CLOSES_WITHIN_S = 2.0
 # The path of a page's messages: of its web socket, or of its polling.
 MESSAGES = "/_nicegui_ws/"
 # Engine.IO puts it between the packets of one request of polling.
 _SEPARATOR = b"\x1e"
-# Socket.IO's packet of an event; what comes of itself (pongs, acknowledgements of messages) begins otherwise.
+# The prefix of Socket.IO's event packets; automatic packets (pongs, acknowledgements) have other prefixes.
 _EVENT, _BY_USER = "42", '"event"'
 _BEGINNING = 20
 
 
 class Watches(Protocol):
-    """Who knows whether sessions go on."""
+    """Checks whether sessions are valid."""
 
     def may(self, session: Session) -> bool:
-        """Whether a session goes on."""
+        """Whether a session is valid."""
 
     def uses(self, session: Session) -> None:
         """Its user did something."""
@@ -75,13 +75,13 @@ class GuardedSocket:
 
 
 def watched(guard: Watches, session: Session, receive: Any) -> Any:
-    """What receives a request of a page without a web socket."""
+    """The receive function of a polling request."""
     last = b""
 
     async def receiving() -> Any:
         nonlocal last
         message = await receive()
-        # A body comes in parts, which may end anywhere: the beginning of each packet is enough.
+        # The parts of a body may end anywhere: the beginning of each packet suffices.
         *whole, last = (last + message.get("body", b"")).split(_SEPARATOR)
         last = last[:_BEGINNING]
         if any(_is_by_user(each[:_BEGINNING].decode("latin-1")) for each in (*whole, last)):

@@ -42,9 +42,9 @@ class KafkaThread:
             self._loop.close()
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the work returns or raises; cancelled with who waits for it."""
+        """Run work on the thread's loop, and return its result; it is cancelled with the caller."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def start(self, work: Coroutine[Any, Any, None]) -> Future[None]:
-        """Begin work that goes on until the thread ends; what it raises is in the future."""
+        """Start work that runs until the thread ends; the future has its error."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)

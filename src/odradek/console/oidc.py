@@ -1,6 +1,6 @@
-"""Logins by OpenID Connect: the authorization code with PKCE (RFC 6749, 7636), and who an ID token says a user is.
+"""Logins by OpenID Connect: the authorization code flow with PKCE (RFC 6749, 7636), and the validation of ID tokens.
 
-What is believed is what a key of the issuer signed, for this console, now, for the login that was begun here.
+An ID token must be signed by a key of the issuer, for this console, valid now, and for a login that began here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from odradek.security.sasl.tokens import PublicKeys, Token, UnknownKeyError, che
 CALLBACK = "/oidc/callback"
 DISCOVERY = "/.well-known/openid-configuration"
 SKEW_S = 60
-# Addresses that are longer are refused by some servers; a hint that makes one is left out.
+# Some servers refuse longer addresses; a hint that would exceed this is omitted.
 MAX_HINT = 6_000
 MAX_NAME, MAX_GROUPS = 200, 500
 _TEXTS = ("issuer", "client_id", "client_secret_file", "url", "authorities", "user_claim", "groups_claim")
@@ -47,17 +47,17 @@ class UnknownSignerError(LoginError):
 
 
 class IssuerUnreachableError(LoginError):
-    """The issuer does not answer, or says that it cannot now."""
+    """The issuer does not respond, or has a temporary error."""
 
 
 @dataclass(frozen=True, slots=True)
 class OidcConfig:
-    """Which issuer is asked, and what its claims are.
+    """The issuer and its claims.
 
     Attributes:
-        url: of this console, as browsers have it; the issuer sends them back there.
+        url: of this console for browsers; the issuer redirects there.
         secret: of the client; "" for a public one.
-        authorities: file with the certificates by which the issuer is trusted (PEM); None for the system's.
+        authorities: a PEM file of trusted certificates for the issuer; None for the system's.
     """
 
     issuer: str
@@ -76,11 +76,11 @@ class OidcConfig:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who logged in.
+    """The identity of a user.
 
     Attributes:
-        subject: what the issuer calls them (`sub`); it never gives it to another.
-        ends_at_s: when the token ends, since 1970.
+        subject: the unique id at the issuer (`sub`).
+        ends_at_s: the expiry of the token, since 1970.
     """
 
     user: str
@@ -91,7 +91,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """What the issuer gave for a code, or instead of what it gave before; "" where it gives no refresh token."""
+    """The tokens for a code or a refresh token; the refresh token is "" if there is none."""
 
     id_token: str = field(repr=False)
     refresh_token: str = field(default="", repr=False)
@@ -99,7 +99,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where the issuer is asked what; `exchange` gives tokens for codes; "" for the last two where it has none."""
+    """The endpoints of the issuer; `exchange` is that for tokens; the last two are "" if it has none."""
 
     authorization: str
     exchange: str
@@ -176,7 +176,7 @@ def _secret(path: Path, given: Mapping[str, Any]) -> str:
 
 
 def read_endpoints(data: bytes, config: OidcConfig) -> Endpoints:
-    """What the issuer says of itself. Raises LoginError."""
+    """The description of the issuer. Raises LoginError."""
     try:
         found = json.loads(data)
         names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
@@ -212,7 +212,7 @@ def authorization_url(endpoints: Endpoints, config: OidcConfig, state: str, nonc
 
 
 def end_session_url(endpoints: Endpoints, config: OidcConfig, id_token: str) -> str:
-    """Where a browser is sent to log out of the issuer, too; "" where it has no such place.
+    """The address that logs a browser out of the issuer too; "" if it has none.
 
     Source: OpenID Connect RP-Initiated Logout 1.0, 2.
     """
@@ -244,7 +244,7 @@ class IssuerClient:
         return self._endpoints
 
     def tokens_for(self, code: str, verifier: str) -> Granted:
-        """What the issuer gives for a code. Raises LoginError."""
+        """Exchange a code for tokens. Raises LoginError."""
         return self._granted(
             {
                 "grant_type": "authorization_code",
@@ -255,7 +255,7 @@ class IssuerClient:
         )
 
     def renewed(self, refresh_token: str) -> Granted:
-        """What the issuer gives instead of what it gave before (OpenID Connect Core, 12). Raises LoginError."""
+        """Refresh tokens (OpenID Connect Core, 12). Raises LoginError."""
         granted = self._granted({"grant_type": "refresh_token", "refresh_token": refresh_token})
         return Granted(granted.id_token, granted.refresh_token or refresh_token)
 
@@ -285,7 +285,7 @@ class IssuerClient:
             raise LoginError("the issuer gave no ID token") from None
 
     def identity(self, token: str, nonce: str, now_s: float, *, is_renewed: bool = False) -> Identity:
-        """Who a token speaks of; the keys are read again where it names one that is not known. Raises LoginError."""
+        """The identity in a token; an unknown key id triggers a refresh of the keys. Raises LoginError."""
         if self._keys.keys:
             try:
                 return check_id_token(token, self._keys, self._config, nonce, now_s, is_renewed=is_renewed)
@@ -314,10 +314,10 @@ class IssuerClient:
 def check_id_token(
     text: str, keys: PublicKeys, config: OidcConfig, nonce: str, now_s: float, *, is_renewed: bool = False
 ) -> Identity:
-    """Who an ID token speaks of, where it is to be believed (OpenID Connect Core, 3.1.3.7). Raises LoginError.
+    """The identity in a valid ID token (OpenID Connect Core, 3.1.3.7). Raises LoginError.
 
     Args:
-        is_renewed: it came for a refresh token, and need not name the login's nonce (12.2 there).
+        is_renewed: it is of a refresh, and needs no nonce of the login (12.2 there).
     """
     must = TokenConfig(issuer=config.issuer, audience=(config.client_id,), skew_s=SKEW_S)
     try:

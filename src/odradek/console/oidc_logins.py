@@ -1,6 +1,6 @@
-"""Logins that were begun at an issuer and are not finished: their browsers keep them, in cookies that only we read.
+"""Logins at an issuer that are not finished: browsers store them in encrypted cookies.
 
-Nothing is kept here of those who only begin, so that no one takes another one's place.
+The console stores nothing for them, so that many begun logins cannot displace others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from odradek.console.sessions import Grant
 
 BEGIN = "/oidc/begin"
 LASTS_S = 600.0
-# A browser takes 4 KB in a cookie; who wanted a path that is longer gets the first page.
+# A cookie has at most 4 KB; a login for a longer path is redirected to the first page.
 MAX_PATH = 1_000
 # By so much of the state the cookies of one browser differ: each of its tabs may begin a login.
 NAMED_BY = 8
@@ -63,7 +63,7 @@ class OidcLogins:
         self._revoking: set[asyncio.Task[None]] = set()
 
     async def begin(self, next_path: str) -> tuple[str, Begun]:
-        """Begin a login; returns where the browser goes, and what its cookie holds meanwhile. Raises LoginError."""
+        """Begin a login; returns the address for the browser, and the content of its cookie. Raises LoginError."""
         endpoints = await self._endpoints()
         state, nonce, verifier = (secrets.token_urlsafe(48) for _ in range(3))
         begun = Begun(state, nonce, verifier, next_path if len(next_path) <= MAX_PATH else "/", self._clock())
@@ -75,7 +75,7 @@ class OidcLogins:
         return (nonce + self._cipher.encrypt(nonce, json.dumps(asdict(begun)).encode(), None)).hex()
 
     def returned(self, asked: Mapping[str, str], cookie: str | None) -> Begun:
-        """The login with which a browser came back. Asks the issuer nothing. Raises LoginError."""
+        """The login of a browser that returns, without a request to the issuer. Raises LoginError."""
         begun = self._opened(cookie or "")
         if begun is None or self._clock() - begun.at_s >= LASTS_S:
             raise LoginError("this login was not begun in this browser, took too long, or is finished; begin again")
@@ -88,15 +88,15 @@ class OidcLogins:
         return begun
 
     async def identity(self, begun: Begun, code: str) -> tuple[Identity, Grant]:
-        """Who logged in, as the issuer says. Raises LoginError."""
+        """The identity of the user, from the issuer. Raises LoginError."""
         granted = await asyncio.to_thread(self._issuer.tokens_for, code, begun.verifier)
         identity = await asyncio.to_thread(self._issuer.identity, granted.id_token, begun.nonce, self._wall())
         return identity, self._grant(granted, identity, begun.nonce)
 
     async def renewed(self, grant: Grant) -> tuple[Identity, Grant]:
-        """What the issuer says now of someone who logged in. Raises LoginError."""
+        """The present identity of a logged-in user, from the issuer. Raises LoginError."""
         granted = await asyncio.to_thread(self._issuer.renewed, grant.refresh_token)
-        # The old one may be good no more, also where what follows fails and is tried again.
+        # The old refresh token may be invalid now, even if the next step fails and is retried.
         grant.refresh_token = granted.refresh_token
         identity = await asyncio.to_thread(
             self._issuer.identity, granted.id_token, grant.nonce, self._wall(), is_renewed=True
@@ -106,14 +106,14 @@ class OidcLogins:
         return identity, self._grant(granted, identity, grant.nonce)
 
     async def end_session_url(self, grant: Grant) -> str:
-        """Where a browser logs out of the issuer, too; "" where that is nowhere."""
+        """The address that logs a browser out of the issuer too; "" if there is none."""
         try:
             return end_session_url(await self._endpoints(), self.config, grant.id_token)
         except LoginError:
             return ""
 
     def revoke(self, grant: Grant) -> None:
-        """Begin to have a refresh token end of someone who logged out; a failure gets a line in the log."""
+        """Start to revoke a refresh token after a logout; an error is logged."""
         if grant.refresh_token:
             task = asyncio.create_task(self._revoke(grant.refresh_token))
             self._revoking.add(task)
@@ -131,10 +131,10 @@ class OidcLogins:
         return Grant(granted.id_token, granted.refresh_token, nonce, identity.subject, self._clock() + left_s)
 
     async def _endpoints(self) -> Endpoints:
-        """All who wait for the description of the issuer wait for one thread, which may take long."""
+        """The endpoints; one thread reads them for all callers, which may take long."""
         if self._describing is None or self._describing.done():
             self._describing = asyncio.create_task(asyncio.to_thread(self._issuer.endpoints))
-            # Those who wait may go: what went wrong is then heard by none.
+            # If all callers are cancelled, nothing reads the error.
             self._describing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         return await asyncio.shield(self._describing)
 

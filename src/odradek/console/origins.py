@@ -1,4 +1,4 @@
-"""Where a request comes from: its host, its origin, the address of the browser behind proxies, its cookies."""
+"""The origin of a request: its host, its origin header, the address of the browser behind proxies, its cookies."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def read_headers(scope: Any) -> dict[str, str]:
 
 
 def came_from(scope: Any, headers: dict[str, str], proxies: Sequence[Network]) -> tuple[str, bool]:
-    """The address that a browser has, and whether trusted proxies were between.
+    """The address of the browser, and whether there were trusted proxies.
 
-    A proxy adds its neighbour at the right of the list. What is left of the first that no one vouches for is what
-    the browser itself wrote, which may be anything.
+    A proxy appends its neighbour at the right of the list. Entries to the left of the first untrusted one were sent by
+    the browser, and are ignored.
     """
     peer = scope["client"][0] if scope.get("client") else ""
     at = _parse(peer)

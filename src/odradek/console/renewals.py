@@ -1,7 +1,7 @@
-"""Sessions whose tokens end: the issuer is asked for another one, and whether the user is still who they were.
+"""Renews the tokens of sessions at the issuer, and checks that the user is unchanged.
 
-One question for a session at a time. An issuer that says no ends the session; one that does not answer is asked again,
-and sessions go on meanwhile for a while.
+There is one request for a session at a time. A refusal of the issuer ends the session. If the issuer does not respond,
+the request is retried, and the session stays valid for a limited time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from odradek.console.oidc import SKEW_S, IssuerUnreachableError, LoginError
 from odradek.console.oidc_logins import OidcLogins
 from odradek.console.sessions import ISSUER_ENDED, Grant, Session
 
-# Before a token ends it is asked for another one: a grant ends later than its token, by what clocks may differ.
+# The time before the expiry at which a token is renewed; a grant ends later than its token, by the clock tolerance.
 AHEAD_S = SKEW_S + 60.0
 # From the end of one question to the next one: a question to an issuer that drops packets takes longer than that.
 RETRY_S = 15.0
@@ -26,7 +26,7 @@ _log = get_logger("console")
 
 
 class Renewals:
-    """Renews what an issuer says of the users of one console."""
+    """Renews the tokens of the users of one console."""
 
     def __init__(self, oidc: OidcLogins, clock: Callable[[], float]) -> None:
         self._oidc = oidc
@@ -37,13 +37,14 @@ class Renewals:
         self._away = asyncio.Event()
 
     def look(self, session: Session) -> None:
-        """Ask for another token where the session's ends soon; a page that is open does so again and again."""
+        """Start a renewal if the session's token expires soon; an open page calls this periodically."""
         self._begun(session)
 
-    async def settle(self, session: Session) -> None:
-        """The same, and wait for the answer where the token has ended: a request is not served on an old word.
+    async def await_renewal(self, session: Session) -> None:
+        """The same, and wait for the result if the token has expired, so that a request is not served with an expired
+        token.
 
-        Where the issuer does not answer anyone, the old word is borne for a while, without waiting.
+        If the issuer does not respond, the expired token is accepted for a limited time, without a wait.
         """
         task = self._begun(session)
         grant = session.grant
@@ -59,7 +60,7 @@ class Renewals:
             away.cancel()
 
     def is_due(self, session: Session) -> bool:
-        """Whether another token is to be asked for now."""
+        """Whether the token should be renewed now."""
         grant, now = session.grant, self._clock()
         return (
             grant is not None
@@ -78,7 +79,7 @@ class Renewals:
         return task
 
     async def _renew(self, session: Session) -> None:
-        """Never raises: those who wait look at the session."""
+        """Renew the token. Never raises: callers check the session."""
         grant = session.grant
         assert grant is not None
         try:
@@ -97,7 +98,7 @@ class Renewals:
             session.end(ISSUER_ENDED)
             _log.bug("a token could not be renewed", error)
         finally:
-            # Of the grant that is there now: the next question comes no sooner for a token that ends soon, too.
+            # Of the present grant: the next attempt comes no sooner, even for a token that expires soon.
             (session.grant or grant).tried_s = self._clock()
 
     async def _ask(self, session: Session, grant: Grant) -> None:

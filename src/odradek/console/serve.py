@@ -39,14 +39,14 @@ MAX_MESSAGE_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Where and to whom.
+    """The settings of the server.
 
     Attributes:
-        hostnames: by which browsers reach it, beside its address.
+        hostnames: of the console for browsers, besides its address.
         certificate, key: PEM files; both or none.
-        every_s: between two looks at a cluster.
-        proxies: addresses and networks of proxies whose word on where a request comes from is believed.
-        oidc: the issuer at which users log in, instead of a file of users.
+        every_s: the interval of snapshots of a cluster.
+        proxies: addresses and networks of trusted proxies.
+        oidc: the issuer for logins, instead of a file of users.
     """
 
     host: str = "127.0.0.1"
@@ -60,7 +60,7 @@ class Serving:
 
 
 def check(serving: Serving, users: Users | None) -> None:
-    """Raises ConfigError for what would let in whom it should not."""
+    """Raises ConfigError for settings that would give access to unintended users."""
     if (serving.certificate is None) != (serving.key is None):
         raise ConfigError(["--tls-certificate and --tls-key belong together; give both"])
     parse_networks(serving.proxies)
@@ -79,7 +79,7 @@ def check(serving: Serving, users: Users | None) -> None:
 
 
 def warning(serving: Serving) -> str:
-    """What is weak about where it listens, or ""."""
+    """A warning about the security of the address, or ""."""
     if serving.certificate is not None or is_loopback(serving.host) or serving.proxies:
         return ""
     return (
@@ -89,7 +89,7 @@ def warning(serving: Serving) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is of this machine alone."""
+    """Whether an address is a loopback address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -157,7 +157,7 @@ _LISTEN_HINTS = {
 
 
 def _report(ended: Future[None]) -> None:
-    """A watch never ends by itself: what ended it is a fault of ours."""
+    """Report the error of a watch, which never ends by itself: it is a bug."""
     if not ended.cancelled() and (error := ended.exception()) is not None:
         sys.excepthook(type(error), error, error.__traceback__)
 

@@ -1,4 +1,4 @@
-"""Sessions of users who logged in, and how many wrong passwords are borne. In memory: a restart ends all of them."""
+"""Sessions of logged-in users, and the limit of wrong passwords. In memory: a restart ends all sessions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MAX_COUNTED = 10_000
 
 @dataclass(slots=True)
 class Grant:
-    """What an issuer gave for a login. It stays in this process, but for the ID token that a logout brings back.
+    """The tokens of a login. They stay in this process, except the ID token, which a logout returns to the issuer.
 
     Attributes:
-        refresh_token: "" where there is none: the session ends with the token then.
-        subject: what the issuer calls the user.
-        ends_s: when the token ends, by the clock of sessions; tried_s: when the last question for another one ended.
+        refresh_token: "" if there is none: the session then ends with the token.
+        subject: the id of the user at the issuer.
+        ends_s: the expiry of the token, by the clock of sessions; tried_s: the end of the last attempt to renew it.
     """
 
     id_token: str = field(repr=False)
@@ -37,9 +37,10 @@ class Grant:
 
 @dataclass(slots=True)
 class Session:
-    """One browser of one user; "" is the user of a console without logins. `over` is set once and for ever.
+    """One browser of one user; "" is the user of a console without logins. `over` is set once.
 
-    `groups` are those that an issuer says; `why` is for the user, where it ended otherwise than by a logout or its age.
+    `groups` are those of the issuer; `why` is a text for the user, if the session ended by other causes than logout or
+    age.
     """
 
     user: str
@@ -58,7 +59,7 @@ class Session:
 
 
 class Sessions:
-    """Who is logged in, by a hash of the cookie: what is in memory lets no one in."""
+    """The sessions by the hash of their cookies, so that the memory contains no valid cookie."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
@@ -73,12 +74,12 @@ class Sessions:
         return token
 
     def find(self, token: str | None, *, by_user: bool = True) -> Session | None:
-        """The session of a cookie, which is used by that where a user asks; None where it is over."""
+        """The session of a cookie, which is extended by actions of the user; None if it is over."""
         key = _hashed(token) if token else ""
         found = self._found.get(key)
         if found is None or not self.is_live(found):
             return None
-        # Those that were used last are the last that make room for others.
+        # The least recently used sessions are evicted first.
         self._found[key] = self._found.pop(key)
         if by_user:
             self.use(found)
@@ -89,7 +90,7 @@ class Sessions:
         session.used_s = self.clock()
 
     def is_live(self, session: Session) -> bool:
-        """Whether a session goes on; a page that stays open asks this."""
+        """Whether a session is valid, for open pages."""
         now = self.clock()
         grant = session.grant
         if now - session.began_s >= LASTS_S or now - session.used_s >= IDLE_S:
@@ -99,7 +100,7 @@ class Sessions:
         return not session.over.is_set()
 
     def why_over(self, token: str | None) -> str:
-        """Why the session of a cookie ended, where that is for its user to know; else ""."""
+        """The text for the user about the end of a session; else ""."""
         found = self._found.get(_hashed(token)) if token else None
         return found.why if found is not None and not self.is_live(found) else ""
 

@@ -1,4 +1,4 @@
-"""What open pages ask a cluster again and again: asked once for all of them, and only while one of them asks."""
+"""Periodic requests of open pages, sent once for all pages, and only while a page needs them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 class Shared(Generic[T]):
-    """The last answer, which pages may not change; on the loop of `KafkaThread` alone."""
+    """The last response, which pages must not change; used only on the loop of `KafkaThread`."""
 
     def __init__(
         self, work: Callable[[Cluster], Awaitable[T]], fresh_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`fresh_s`: an answer whose question is younger is given again."""
+        """`fresh_s`: a response to a younger request is returned again."""
         self._work = work
         self._fresh_s = fresh_s
         self._clock = clock
@@ -26,15 +26,15 @@ class Shared(Generic[T]):
         self._task: asyncio.Future[T] | None = None
 
     async def get(self, cluster: Cluster) -> T:
-        """The answer, or that which others wait for by now. Raises what `work` raises."""
+        """The response, or that of a request in flight. Raises the error of `work`."""
         task = self._task
         if task is None or (task.done() and self._clock() - self._asked_s >= self._fresh_s):
             self._asked_s = self._clock()
             task = self._task = asyncio.ensure_future(self._work(cluster))
-            # Those who wait may go: what went wrong is then heard by none.
+            # If all callers are cancelled, nothing reads the error.
             task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         return await asyncio.shield(task)
 
     def forget(self) -> None:
-        """Something was changed: the next one who asks does not get what was found before."""
+        """Discard the response after a change."""
         self._task = None

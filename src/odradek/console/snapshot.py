@@ -1,4 +1,4 @@
-"""What a cluster was at one moment, and what two moments say: rates, changes of in-sync sets. Looks nowhere."""
+"""A snapshot of a cluster, and the differences of two: rates, changes of in-sync sets. Pure."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One look at a cluster. What could not be asked is empty, and in `problems` with the reason.
+    """A snapshot of a cluster. Parts that could not be read are empty, and in `problems` with the reason.
 
     Attributes:
-        at_s: of a clock that never goes back; at_ms: since 1970 UTC; took_s: how long the look took.
+        at_s: monotonic; at_ms: since 1970 UTC; took_s: the duration of the requests.
         ends: of partitions with a leader, exclusive.
     """
 
@@ -63,7 +63,7 @@ class Snapshot:
         return next(found, None)
 
     def size_of(self, key: TopicPartition, broker: int) -> int:
-        """Bytes of one replica; 0 where its broker does not say."""
+        """Bytes of one replica; 0 if unknown."""
         return max((each.sizes.get(key, 0) for each in self.directories.get(broker, ())), default=0)
 
     @property
@@ -74,7 +74,7 @@ class Snapshot:
 
 @dataclass(slots=True)
 class TopicRow:
-    """A topic as a table has it; `bytes` are of all replicas, rates of leaders; None where it is not known."""
+    """A row of a topic; `bytes` are of all replicas, rates of leaders; None if unknown."""
 
     topic: str
     internal: bool
@@ -90,7 +90,7 @@ class TopicRow:
 
 @dataclass(slots=True)
 class BrokerRow:
-    """A broker as a table has it; disks are sums over its directories, -1 where it does not say."""
+    """A row of a broker; disks are sums over its directories, -1 if unknown."""
 
     broker: int
     address: str
@@ -120,7 +120,7 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class InSyncChange:
-    """A replica that left an in-sync set, or came back, or a partition that got another leader."""
+    """A replica that left or joined an in-sync set, or a change of leader."""
 
     at_ms: int
     partition: TopicPartition
@@ -139,7 +139,7 @@ class Point:
 
 
 def sizes_of_leaders(snapshot: Snapshot) -> dict[TopicPartition, int]:
-    """Bytes of the leader's replica, where its broker says them."""
+    """Bytes of the leader's replica, if known."""
     sizes = _sizes(snapshot)
     found = {}
     for key, partition in snapshot.partitions:
@@ -198,7 +198,7 @@ def _add_rates(rows: dict[str, TopicRow], before: Snapshot, now: Snapshot) -> No
 
 
 def _grown(before: Mapping[TopicPartition, int], now: Mapping[TopicPartition, int]) -> dict[str, int]:
-    """By topic, over partitions that both know. What shrank (retention, a new leader) did not grow."""
+    """The growth by topic, over partitions in both snapshots; a decrease (retention, a new leader) counts as 0."""
     grown: dict[str, int] = {}
     for key, value in now.items():
         if key in before:
@@ -234,7 +234,7 @@ def _add_directories(row: BrokerRow, directories: list[Directory]) -> None:
     row.directories = len(directories)
     row.offline_directories = sum(each.is_offline for each in directories)
     row.bytes = sum(size for each in directories for size in each.sizes.values())
-    # Directories of one disk say the same twice.
+    # Directories of one disk report the same disk twice.
     disks = {(each.total_bytes, each.usable_bytes) for each in directories if each.total_bytes >= 0}
     if disks:
         row.disk_total, row.disk_usable = (sum(each) for each in zip(*disks, strict=True))
@@ -259,7 +259,7 @@ def lag_of(offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, 
 
 
 def point_of(topics: Mapping[str, TopicRow], now: Snapshot) -> Point:
-    """What the curves of a cluster have of one moment."""
+    """The point of a snapshot in the charts of a cluster."""
     return Point(
         now.at_ms,
         sum(row.records_s or 0.0 for row in topics.values()),
@@ -279,7 +279,7 @@ def not_in_sync(now: Snapshot) -> tuple[tuple[TopicPartition, MetadataResponsePa
 
 
 def changes(before: Snapshot | None, now: Snapshot) -> list[InSyncChange]:
-    """Who left in-sync sets, who came back, who leads now."""
+    """The changes of in-sync sets and leaders."""
     if before is None:
         return []
     found = []

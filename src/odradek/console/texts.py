@@ -1,4 +1,4 @@
-"""What pages say: bytes as text that a browser can bear (JSON, Avro, text or hex, in bounds), numbers, times, links."""
+"""Formats texts of pages: bytes (as JSON, Avro, text or hex, with limits), numbers, times, links."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-# What a table shows of a value, what a page shows of one record, and what is decoded to find a form for it.
+# The limits of a value in a table, of a record on its page, and of the bytes that are decoded to detect the format.
 CELL_SIGNS, PAGE_SIGNS, DECODED_BYTES = 200, 32_768, 1_000_000
 CELL_BYTES, CELL_HEX = 800, 32
 HEX_ROW_BYTES = 16
@@ -20,7 +20,7 @@ SHOWN_ERRORS = 3
 # A run writes its progress each five seconds.
 RUNNING_STATES, SILENT_S = ("catching up", "running"), 30.0
 FORMS = ("auto", "JSON", "text", "hex", "Avro")
-# Before a value in Avro, of those who use a registry: a zero byte and the number of its schema.
+# The prefix of an Avro value with a schema registry: a zero byte and the id of its schema.
 _REGISTRY_PREFIX_BYTES = 5
 _CONTAINER = b"Obj\x01"
 # Signs that no text has: numbers and structures in bytes that happen to be UTF-8.
@@ -29,11 +29,11 @@ _CONTROL = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f]")
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A key, a value or a header for a person.
+    """A formatted key, value or header.
 
     Attributes:
-        form: how it is shown: "null", "JSON", "text", "hex" or "Avro".
-        note: what is not shown, or why it is not in the form that was asked for; else "".
+        form: "null", "JSON", "text", "hex" or "Avro".
+        note: what is omitted, or why another format is used; else "".
     """
 
     text: str
@@ -120,7 +120,7 @@ def _avro(data: bytes, schema: str | None) -> tuple[str, str]:
         raise ValueError(f"it is too large to be decoded from Avro: {size_text(len(data))}")
     try:
         if data.startswith(_CONTAINER):
-            # Its schema is that of its producer: a few bytes may say that they are a billion records.
+            # Its producer chose the schema: a few bytes may claim to be a billion records.
             found: Any = {"container file with the schema": fastavro.reader(io.BytesIO(data)).writer_schema}
         elif schema is None:
             raise ValueError('no schema: name one in the console\'s file, [clusters.NAME.avro] TOPIC = "file.avsc"')
@@ -203,7 +203,7 @@ def size_text(size: float) -> str:
 
 
 def rate_text(rate: float | None, what: str = "") -> str:
-    """A rate for a person; "-" where it is not known yet."""
+    """The text of a rate; "-" if unknown."""
     if rate is None:
         return "-"
     shown_rate = f"{rate:,.1f}" if 0 < rate < 100 else f"{rate:,.0f}"
@@ -211,7 +211,7 @@ def rate_text(rate: float | None, what: str = "") -> str:
 
 
 def time_text(at_ms: int) -> str:
-    """A moment in UTC, to the millisecond; "-" where there is none."""
+    """A time in UTC, with milliseconds; "-" if there is none."""
     if at_ms < 0:
         return "-"
     try:
@@ -221,7 +221,7 @@ def time_text(at_ms: int) -> str:
 
 
 def link_lines(link: Mapping[str, Any]) -> list[str]:
-    """What there is to say of a link: what keeps it, and what was set; never a secret."""
+    """The lines of a link: its problems and its settings, without secrets."""
     lines = [f"Nothing comes: {reason_text(link)}"] if link["reason"] else []
     lines += [f"{what} do not follow: {reason_text(each)}" for what, each in sorted(link["beside"].items())]
     for key, value in sorted(link["settings"].items()):
@@ -231,12 +231,12 @@ def link_lines(link: Mapping[str, Any]) -> list[str]:
 
 
 def reason_text(row: Mapping[str, Any]) -> str:
-    """What keeps a mirror or a link, and since when; "" where nothing does."""
+    """The problem of a mirror or a link, with its begin; "" if there is none."""
     return f"{row['reason']} (since {time_text(row['since_ms'])})" if row["reason"] else ""
 
 
 def pipeline_text(status: Mapping[str, Any], now_s: float) -> str:
-    """The state of a pipeline, since when, and how old that is; one that runs and says nothing is silent."""
+    """The state of a pipeline, its begin and age; a running one without recent reports is silent."""
     ago_s = max(0.0, now_s - status["updated"])
     state = status["state"]
     if state in RUNNING_STATES and ago_s > SILENT_S:
@@ -246,7 +246,7 @@ def pipeline_text(status: Mapping[str, Any], now_s: float) -> str:
 
 
 def pipeline_errors(status: Mapping[str, Any]) -> str:
-    """What went wrong, of the pipeline and of its first flows."""
+    """The errors of the pipeline and of its first flows."""
     of_flows = [f"{each['flow']}: {each['error']}" for each in status["flows"] if each["error"]]
     errors = [each for each in (status["error"], *of_flows) if each]
     more = [f"and {len(errors) - SHOWN_ERRORS} more"] if len(errors) > SHOWN_ERRORS else []

@@ -1,6 +1,6 @@
-"""One watch for each cluster: it looks again and again, once for all pages that show it.
+"""One watch for each cluster: takes periodic snapshots, once for all pages.
 
-All of it runs on the loop of `KafkaThread`; pages read what was found last, which is never changed in place.
+It runs on the loop of `KafkaThread`; pages read the last view, which is never changed in place.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from odradek.protocol.messages.metadata_response import MetadataResponsePartitio
 T = TypeVar("T")
 _log = get_logger("console")
 
-# A look takes at most this share of the time, however large the cluster is; and so does the longer one of the findings.
+# Snapshots take at most this share of the time, however large the cluster is; the slower findings too.
 BUSY_SHARE, BUSY_SHARE_OF_FINDINGS = 0.2, 0.05
 FINDINGS_EVERY_S = 60.0
 FINDINGS_APART_S = 5.0
@@ -72,11 +72,11 @@ def reason(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What pages show; a new one for each look.
+    """The content of pages; a new one for each snapshot.
 
     Attributes:
-        error: why the last look failed; what else is here is then from before.
-        not_looked_at: what the findings could not look at, with the reason.
+        error: of the last snapshot; the other fields are then of an earlier one.
+        not_looked_at: the checks that could not run, with the reason.
     """
 
     number: int = 0
@@ -93,13 +93,13 @@ class View:
 
 
 class Watch:
-    """Looks at one cluster, and does what users ask of it."""
+    """Takes snapshots of one cluster, and runs the work of users."""
 
     def __init__(self, config: ClusterConfig, *, every_s: float, findings_apart_s: float = FINDINGS_APART_S) -> None:
         self.config = config
         self.view = View()
         self.every_s = every_s
-        # Pages ask each `every_s`, at any time: what is half as old is given to all.
+        # Pages request this each `every_s`, at different times: a response that is at most half as old is shared.
         self.pipelines = Shared(ProgressReader().read, every_s / 2)
         self.links = Shared(described_links, every_s / 2)
         self._findings_apart_s = findings_apart_s
@@ -121,7 +121,7 @@ class Watch:
         """Run work of a user with a connected cluster.
 
         Raises:
-            ConfigError: the properties of the client are wrong; else what `work` raises.
+            ConfigError: invalid properties of the client; else the error of `work`.
         """
         async with self._connecting:
             if self._work is None:
@@ -129,7 +129,7 @@ class Watch:
         return await work(self._work)
 
     def look_soon(self) -> None:
-        """Something was changed: look again without waiting for the next time. From the watch's own loop."""
+        """Take a snapshot soon, after a change. To be called on the watch's own loop."""
         self.links.forget()
         self._asked.set()
 
@@ -189,7 +189,7 @@ class Watch:
         )
 
     def _findings(self, now: Snapshot) -> tuple[Finding, ...]:
-        """What the longer looks found, with what is known by now of brokers and partitions."""
+        """The findings of the slower checks, with the present brokers and partitions."""
         facts = replace(
             self._facts,
             racks={broker.broker_id: broker.rack or None for broker in now.brokers.values()},
@@ -231,7 +231,7 @@ class Watch:
 
 
 async def look(cluster: Cluster, *, number: int) -> Snapshot:
-    """One look; raises what the first question raises, and keeps why later ones were not answered."""
+    """Take a snapshot; raises the error of the first request, and stores those of later ones."""
     began_s = time.monotonic()
     described = await describe_cluster(cluster, fenced=True)
     metadata = await cluster.metadata()

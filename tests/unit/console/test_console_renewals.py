@@ -53,7 +53,7 @@ async def settled(issuer: Issuer, now_s: float, given: Session, times: int = 1) 
     clock = Clock()
     clock.now_s = now_s
     renewals = Renewals(cast(OidcLogins, issuer), clock)
-    await asyncio.gather(*(renewals.settle(given) for _ in range(times)))
+    await asyncio.gather(*(renewals.await_renewal(given) for _ in range(times)))
     return given
 
 
@@ -115,7 +115,7 @@ async def test_requests_do_not_wait_for_an_issuer_that_is_silent() -> None:
     clock.now_s = ENDS_S
     sessions = [session(grant()) for _ in range(2 * ASKED_AT_ONCE)]
     async with asyncio.timeout(PATIENCE_S):
-        waiting = [asyncio.ensure_future(renewals.settle(each)) for each in sessions]
+        waiting = [asyncio.ensure_future(renewals.await_renewal(each)) for each in sessions]
         await asyncio.sleep(0)
         issuer.gives_up.set()
         await asyncio.gather(*waiting)  # also those whose turn has not come
@@ -123,10 +123,10 @@ async def test_requests_do_not_wait_for_an_issuer_that_is_silent() -> None:
         issuer.gives_up.clear()
         clock.now_s += BORNE_S - 1
         for each in sessions:
-            await renewals.settle(each)
+            await renewals.await_renewal(each)
             assert not each.over.is_set()
         clock.now_s += 1
-        late = asyncio.ensure_future(renewals.settle(sessions[0]))
+        late = asyncio.ensure_future(renewals.await_renewal(sessions[0]))
         for _ in range(10):
             await asyncio.sleep(0)
         assert not late.done(), "it was borne for long enough"

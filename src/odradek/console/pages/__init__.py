@@ -1,1 +1,1 @@
-"""What a browser shows, and nothing that decides: each module has one page, or a few that belong together."""
+"""The pages, without decisions: each module has one page, or a few related ones."""

@@ -1,4 +1,4 @@
-"""Who may do what on a cluster, who may log in there, and how much clients may take: ACLs, users, quotas."""
+"""The pages of ACLs, users and quotas."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def register(console: Console) -> None:
 
 
 class _Asked:
-    """A table of what the cluster is asked once, and again after each change."""
+    """A table whose rows are requested once, and again after each change."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class _Asked:
         self._table: PagedTable[Any] | None = None
 
     async def show(self, *, searched: bool) -> None:
-        """Ask, and make the table."""
+        """Request the rows, and create the table."""
         self._rows = await self._page.run(Right.SEE, self._work)
         self._table = PagedTable(
             self._page,
@@ -143,7 +143,7 @@ async def _users(page: Page) -> None:
         name = ui.input("User").props("dense autocomplete=off").classes("w-52")
         by = ui.select(list(SCRAM_MECHANISMS), value=list(SCRAM_MECHANISMS), label="By", multiple=True)
         by.props("dense").classes("w-60")
-        # The front end of other inputs keeps what they hold on the server, which sends it again with each change.
+        # The values of other inputs are stored on the server, which sends them again with each change.
         secret = ui.element("input").props(
             f'type=password autocomplete=new-password maxlength={MAX_PASSWORD_SIGNS} placeholder="Password" '
             'aria-label="Password"'

@@ -1,4 +1,4 @@
-"""Brokers, racks and disks; the quorum; who leads and who is in sync."""
+"""Brokers, racks and disks; the quorum; leaders and in-sync replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all pages have: the bar on top, the list of pages, dark and light, keys, and an end when the session ends."""
+"""The frame of all pages: the top bar, the list of pages, dark mode, keyboard shortcuts, the end of the session."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Page:
         )
 
     def shows(self, show: Callable[[], None]) -> None:
-        """Show something now, and again after each look at the cluster."""
+        """Show something now, and again after each refresh of the cluster."""
         self._shows.append(show)
         show()
 
@@ -102,7 +102,7 @@ class Page:
                 show()
 
     async def opened(self) -> bool:
-        """Wait until a browser has the page: what takes long comes to it afterwards. Whether it still has it."""
+        """Wait until a browser has loaded the page, for slow content; returns whether it is still open."""
         client = ui.context.client
         await client.connected()
         return not client.is_deleted
@@ -135,7 +135,7 @@ class Page:
     async def change(
         self, title: str, lines: Sequence[str], work: Callable[[Cluster], Awaitable[Any]], *, typed: str = ""
     ) -> bool:
-        """Say what will be done, ask, and do it; returns whether it was done."""
+        """Show a change, ask for confirmation, and make it; returns whether it was made."""
         if not await confirmed(title, lines, typed):
             return False
 
@@ -150,7 +150,7 @@ class Page:
         return bool(done)
 
     def on_key(self, event: Any) -> None:
-        """`/` goes to the search, `g` and a letter to a page, `?` says so."""
+        """Keyboard shortcuts: `/` for the search, `g` and a letter for a page, `?` for help."""
         if not event.action.keydown or event.modifiers.ctrl or event.modifiers.alt or event.modifiers.meta:
             return
         key = event.key.name
@@ -169,7 +169,7 @@ class Page:
 
 
 async def confirmed(title: str, lines: Sequence[str], typed: str = "") -> bool:
-    """Ask whether something shall be done; where it cannot be undone, its name has to be typed."""
+    """Ask for confirmation; if the change cannot be undone, the user must type a name."""
     with ui.dialog() as dialog, ui.card().classes("max-w-2xl"):
         ui.label(title).classes("text-h6 break-all")
         for line in lines:
@@ -192,7 +192,7 @@ async def confirmed(title: str, lines: Sequence[str], typed: str = "") -> bool:
 
 
 def open_plain(console: Console, request: Request) -> Session:
-    """The frame of a page that belongs to no cluster; returns whose it is."""
+    """The frame of a page without a cluster; returns the user."""
     session: Session = request.state.session
     ui.page_title("Odradek")
     _bar(console, session, request, None)
@@ -200,7 +200,7 @@ def open_plain(console: Console, request: Request) -> Session:
 
 
 def open_page(console: Console, request: Request, cluster: str, title: str) -> Page | None:
-    """The frame of a page; None where there is no such cluster for this user, which the page then says."""
+    """The frame of a page; None, with a message on the page, if the user has no such cluster."""
     session: Session = request.state.session
     watch = console.watches.get(cluster)
     known = watch is not None and watch.config.allows(session.user, Right.SEE, session.groups)
@@ -259,7 +259,7 @@ def _bar(console: Console, session: Session, request: Request, page: Page | None
 
 
 def _list_of_pages(page: Page) -> ui.left_drawer:
-    # Without a value the server would ask each browser for it, and wait.
+    # Without a value the server would request it from each browser, and wait.
     with (
         ui.left_drawer(value=False).props("show-if-above width=220 breakpoint=800") as drawer,
         ui.list().props("dense").classes("w-full"),

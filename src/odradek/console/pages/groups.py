@@ -1,4 +1,4 @@
-"""All groups, and one: its lag over time, members, what happened to it, and a reset of its offsets with a preview."""
+"""The pages of groups: lag over time, members, the timeline, and a reset of offsets with a preview."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ async def _apply(cluster: Cluster, plan: ResetPlan) -> None:
 
 
 def preview_lines(plan: ResetPlan) -> list[str]:
-    """What a reset would do, a line for each partition."""
+    """The preview of a reset, a line for each partition."""
     lines = [
         f"{topic}-{index}: {'nothing' if before is None else f'{before:,}'} → {after:,}{_moved(before, after)}"
         for (topic, index), (before, after) in sorted(plan.offsets.items())

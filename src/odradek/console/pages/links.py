@@ -1,4 +1,4 @@
-"""Links to other clusters: how far each mirror is and what keeps it; paused, resumed, promoted, failed over."""
+"""Links to other clusters: the lag and the problems of mirrors; pause, resume, promote, fail over."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def register(console: Console) -> None:
 
 
 class _Links:
-    """What brokers say of links, asked again while the page is open, once for all pages that are."""
+    """The state of links, requested periodically while a page is open, once for all pages."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -72,7 +72,7 @@ class _Links:
             _form(self._page, [link["link"] for link in found])
 
         def describe() -> None:
-            # How far mirrors are changes all the time, what is said of their links does not.
+            # Positions of mirrors change all the time, the texts of links do not.
             cards = [_lines(link) for link in self._found]
             if cards == self._shown:
                 return
@@ -128,7 +128,7 @@ def _form(page: Page, names: list[str]) -> None:
 
 
 async def planned(cluster: Cluster, link: str, action: str, topics: str) -> Plan:
-    """What the form says. Raises PlanError, ApiError."""
+    """The plan of the form. Raises PlanError, ApiError."""
     names = parse_names(topics)
     if action in ("pause", "resume"):
         state = MirrorState.PAUSED if action == "pause" else MirrorState.ACTIVE

@@ -1,4 +1,4 @@
-"""Moves of replicas: what is under way and how far, a move begun, moves given up."""
+"""Moves of replicas: progress, begin, cancel."""
 
 from __future__ import annotations
 

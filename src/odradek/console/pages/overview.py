@@ -1,4 +1,4 @@
-"""All clusters, and how one of them is: what is wrong in words, how much goes through it."""
+"""All clusters, and the state of one: its problems and its throughput."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Browser:
                 ui.button("Write", icon="edit", on_click=lambda: write_record(self._page, self._topic)).props("outline")
 
     def _wanted(self) -> Wanted:
-        """Raises BrowseError for what cannot be read."""
+        """The request in the form. Raises BrowseError."""
         start = str(self._start.value)
         return Wanted(
             self._topic,
@@ -118,7 +118,7 @@ class Browser:
         )
 
     async def read(self) -> None:
-        """Read what the form says."""
+        """Read the records of the form."""
 
         async def reading(cluster: Cluster) -> SearchResult:
             return await browse(cluster, self._wanted())
@@ -143,7 +143,7 @@ class Browser:
         self._state.text = f"{text} {notes}".strip()
 
     async def _turn(self) -> None:
-        """The tail begins at the end as it is now, whatever the form looked at before."""
+        """Start the tail at the present end, whatever the form showed before."""
         self._next = {}
         if not self._live.value:
             return

@@ -16,7 +16,7 @@ from odradek.protocol.messages.describe_configs_response import DescribeConfigsR
 from odradek.settings.resources import ConfigSource
 
 SHOWN_VALUE = 2000
-# As an operator would look for them: what was set nearest to the resource comes first.
+# The order of sources: settings of the resource itself come first.
 _SOURCES: dict[int, str] = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG: "this topic",
     ConfigSource.DYNAMIC_BROKER_CONFIG: "this broker",

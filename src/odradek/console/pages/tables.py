@@ -30,8 +30,8 @@ class Column(Generic[R]):
     """One column.
 
     Attributes:
-        show: what a cell says; sort: what rows are ordered by, else what they say.
-        wide: not on a phone.
+        show: the text of a cell; sort: the sort key, by default the text.
+        wide: hidden on phones.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Column(Generic[R]):
 
 
 class PagedTable(Generic[R]):
-    """A table of what `rows` gives at each look."""
+    """A table of the present result of `rows`."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class PagedTable(Generic[R]):
         searched: bool = True,
         act: tuple[str, Callable[[R], Awaitable[None]]] | None = None,
     ) -> None:
-        """`href` is where the first column leads; `act` is what a button in each row does, with its label."""
+        """`href` is the link of the first column; `act` is the action of a button in each row, with its label."""
         self._columns = {column.name: column for column in columns}
         self._page = page
         self._rows = rows
@@ -164,5 +164,5 @@ class PagedTable(Generic[R]):
 
 
 def _sortable(value: Any) -> tuple[bool, Any]:
-    """What is not known comes first."""
+    """A sort key; unknown values come first."""
     return (value is not None, value)

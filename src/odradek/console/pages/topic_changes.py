@@ -33,7 +33,7 @@ def new_topic(page: Page) -> None:
 
 
 def topic_changes(page: Page, topic: str) -> None:
-    """What can be done with a topic that is there."""
+    """The actions for an existing topic."""
     ui.label("Change the topic").classes("text-h6").props("role=heading aria-level=2")
     with ui.row().classes("items-end"):
         count = ui.input("Partitions in all").props("dense").classes("w-40")

@@ -1,4 +1,4 @@
-"""All topics, and one: its settings, those that were changed first, its partitions, who reads it."""
+"""The pages of topics: settings (changed ones first), partitions, and the groups that read a topic."""
 
 from __future__ import annotations
 

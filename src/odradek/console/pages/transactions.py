@@ -22,7 +22,7 @@ from odradek.console.pages.frame import Console, Page, open_page
 from odradek.console.pages.tables import Column, PagedTable
 from odradek.console.texts import time_text
 
-# Kafka's default of transaction.max.timeout.ms: what is younger may still be ended by its coordinator.
+# Kafka's default of transaction.max.timeout.ms: the coordinator may still end younger transactions.
 MAX_TIMEOUT_MS = 15 * 60 * 1000
 
 _TRANSACTIONS: list[Column[ListedTransaction]] = [

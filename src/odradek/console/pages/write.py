@@ -1,4 +1,4 @@
-"""A record written to a topic: a form, what it will do, and where the record is."""
+"""Writes a record to a topic: a form, a preview, and the position of the record."""
 
 from __future__ import annotations
 
