@@ -60,6 +60,9 @@ class UnsendableRequestError(OdradekError):
     """A value of the request exceeds the range of its field."""
 
 
+OnEnd = Callable[[asyncio.Future[Message]], None]
+
+
 @dataclass(slots=True)
 class Traffic:
     """Counters of some connections."""
@@ -73,12 +76,27 @@ class Traffic:
 class _Pending:
     """A request without a response yet."""
 
-    __slots__ = ("future", "key", "version")
+    __slots__ = ("future", "key", "on_end", "version")
 
-    def __init__(self, key: ApiKey, version: int, future: asyncio.Future[Message]) -> None:
+    def __init__(self, key: ApiKey, version: int, future: asyncio.Future[Message], on_end: OnEnd | None) -> None:
         self.key = key
         self.version = version
         self.future = future
+        self.on_end = on_end
+
+    def complete(self, response: Message) -> None:
+        if not self.future.done():
+            self.future.set_result(response)
+            self._call_back()
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+            self._call_back()
+
+    def _call_back(self) -> None:
+        if self.on_end is not None:
+            self.on_end(self.future)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -153,11 +171,15 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._fail(UnreachableError(f"{self.address} ended TLS: {str(alert).lower().replace('_', ' ')}"))
 
-    def send(self, request: Message, version: int | None = None) -> asyncio.Future[Message]:
+    def send(
+        self, request: Message, version: int | None = None, *, on_end: OnEnd | None = None
+    ) -> asyncio.Future[Message]:
         """Send a request; the future gets the response, or UnreachableError if the connection is lost first.
 
         Args:
             version: None uses the newest that both sides support.
+            on_end: called with the future of a request that was sent, once it is done: at once, where callbacks of the
+                future run in the next iteration of the event loop.
         Raises:
             UnsupportedRequestError: there is no such version.
             UnsendableRequestError: a value exceeds the range of its field.
@@ -174,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
             frame = encode_request(key, chosen, correlation_id, self._client_id, request)
         except ValueError as error:
             raise UnsendableRequestError(str(error)) from None
-        self._pending[correlation_id] = _Pending(key, chosen, future)
+        self._pending[correlation_id] = _Pending(key, chosen, future, on_end)
         if self._traffic is not None:
             self._traffic.requests += 1
             self._traffic.sent_bytes += sum(map(len, frame))
@@ -285,16 +307,14 @@ class Connection(asyncio.BufferedProtocol):
         message: Any = decode(API[key].response, frame, version, offset)
         # After decoding, so that a malformed response fails this request like all others.
         del self._pending[correlation_id]
-        if not pending.future.done():
-            pending.future.set_result(message)
+        pending.complete(message)
 
     def _fail(self, error: Exception) -> None:
         if self._lost is None:
             self._lost = error
         pending, self._pending = self._pending, {}
         for waiting in pending.values():
-            if not waiting.future.done():
-                waiting.future.set_exception(error)
+            waiting.fail(error)
         if self._transport is None:
             return
         if self._transport.get_extra_info("ssl_object") is not None:

@@ -263,9 +263,7 @@ class _FetchTask:
         request = self.fetcher.next_request(now_ms, broker_epoch=owner.broker_epoch(), held_back=self._held_back)
         if request is None:
             return []
-        response = connection.send(request, version)
-        response.add_done_callback(self._ended)
-        return [response]
+        return [connection.send(request, version, on_end=self._ended)]
 
     def _ended(self, future: asyncio.Future[Message] | asyncio.Future[None]) -> None:
         """A response or a flush has ended: continue. Errors are raised in its awaiter."""

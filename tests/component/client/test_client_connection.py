@@ -91,6 +91,23 @@ async def test_requests_are_pipelined_and_each_gets_its_answer(peer: ScriptedPee
     connection.close()
 
 
+async def test_the_end_of_a_request_is_called_at_once_and_once(peer: ScriptedPeer) -> None:
+    peer.on(ApiKey.METADATA, lambda request, version: MetadataResponse() if len(peer.asked) == 2 else None)
+    connection = await connected(peer)
+    ended: list[asyncio.Future[Any]] = []
+    answered = connection.send(MetadataRequest(), on_end=ended.append)
+    await answered
+    assert ended == [answered]
+    lost = connection.send(MetadataRequest(), on_end=ended.append)
+    connection.close()
+    assert ended == [answered, lost], "in the same iteration of the loop"
+    with pytest.raises(UnreachableError):
+        await lost
+    refused = connection.send(MetadataRequest(), on_end=ended.append)
+    assert refused.done() and isinstance(refused.exception(), UnreachableError)
+    assert len(ended) == 2, "it was not sent"
+
+
 async def test_answers_out_of_order_close_the_connection(peer: ScriptedPeer) -> None:
     peer.on(ApiKey.METADATA, held_back(peer, 2, reversed))
     connection = await connected(peer)
