@@ -1,6 +1,6 @@
 """The table of Kafka's APIs: versions, where flexible versions begin, headers, listeners, and the message classes.
 
-It says what the protocol has, not what this broker answers: that is the table of handlers.
+It has the whole protocol; the table of handlers has the APIs that this broker serves.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What Odradek adds to Kafka's messages: tagged fields (KIP-482), which a peer that does not know them skips.
+"""Odradek's additions to Kafka's messages: tagged fields (KIP-482), which other peers skip.
 
-A field of a response is sent only to a peer that asked for it with the same field in its request, so that no other
-client ever gets one. Numbers are far above those that Kafka gives out, which are counted from 0. See
+A response has such a field only if the request has the same field, so that no other client gets one. The tags are far
+above those of Kafka, which count from 0. See
 docs/adr/0007-group-timelines.md.
 """
 
@@ -21,7 +21,7 @@ GROUP_TIMELINES_TAG = 0x6F6452
 GROUP_TIMELINES_VERSION = 5
 
 
-# BrokerHeartbeat, request: the ids of the log directories that are full, 16 bytes each; none where there is no field.
+# BrokerHeartbeat, request: the ids of the log directories that are full, 16 bytes each; none without the field.
 FULL_LOG_DIRS_TAG = 0x6F6453
 
 
@@ -31,7 +31,7 @@ def full_log_dirs_field(directories: Sequence[UUID]) -> tuple[int, bytes]:
 
 
 def read_full_log_dirs(request: Message) -> frozenset[UUID]:
-    """What a broker says of its log directories; bytes that are no whole id are left out."""
+    """The full log directories of a broker; an incomplete last id is ignored."""
     found = next((data for tag, data in request.unknown_tagged_fields if tag == FULL_LOG_DIRS_TAG), b"")
     return frozenset(UUID(bytes=bytes(found[start : start + 16])) for start in range(0, len(found) - 15, 16))
 
@@ -42,12 +42,12 @@ BROKER_HOST_TAG = 0x6F6455
 
 
 def broker_host_fields(host: str | None) -> tuple[tuple[int, bytes], ...]:
-    """What a message says of a broker's machine; nothing where that is not known."""
+    """The fields with a broker's machine; none if it is unknown."""
     return () if host is None else ((BROKER_HOST_TAG, host.encode()),)
 
 
 def read_broker_host(message: Message) -> str | None:
-    """The machine that a message names; None where it names none, or not in UTF-8."""
+    """The machine in a message; None if there is none, or it is not UTF-8."""
     found = next((data for tag, data in message.unknown_tagged_fields if tag == BROKER_HOST_TAG), b"")
     try:
         return bytes(found).decode() or None
@@ -56,7 +56,7 @@ def read_broker_host(message: Message) -> str | None:
 
 
 def asks_for_hosts(request: Message) -> bool:
-    """Whether a DescribeCluster request wants to know the machines of the brokers."""
+    """Whether a DescribeCluster request includes the machines of the brokers."""
     return any(tag == BROKER_HOST_TAG for tag, _ in request.unknown_tagged_fields)
 
 
@@ -66,17 +66,17 @@ LINKS_TAG = 0x6F6456
 
 
 def links_field(links: Sequence[dict[str, Any]] | None = None) -> tuple[int, bytes]:
-    """The field of the request, or of the response where there are `links`."""
+    """The field of the request, or of the response if there are `links`."""
     return LINKS_TAG, b"" if links is None else json.dumps(links).encode()
 
 
 def asks_for_links(request: Message) -> bool:
-    """Whether a DescribeCluster request wants to know how links are."""
+    """Whether a DescribeCluster request includes the state of links."""
     return any(tag == LINKS_TAG for tag, _ in request.unknown_tagged_fields)
 
 
 def read_links(response: Message) -> list[dict[str, Any]]:
-    """What a broker says of links; nothing where it says nothing that we can read."""
+    """The state of links in a response; empty if there is none, or it is invalid."""
     found = next((bytes(data) for tag, data in response.unknown_tagged_fields if tag == LINKS_TAG), b"[]")
     try:
         links = json.loads(found)
@@ -86,17 +86,17 @@ def read_links(response: Message) -> list[dict[str, Any]]:
 
 
 def asks_for_timelines(request: Message) -> bool:
-    """Whether a DescribeGroups request wants to know what happened to its groups."""
+    """Whether a DescribeGroups request includes timelines."""
     return any(tag == GROUP_TIMELINES_TAG for tag, _ in request.unknown_tagged_fields)
 
 
 def timelines_field(timelines: Sequence[dict[str, Any]] | None = None) -> tuple[int, bytes]:
-    """The field of the request, or of the response where there are `timelines`."""
+    """The field of the request, or of the response if there are `timelines`."""
     return GROUP_TIMELINES_TAG, b"" if timelines is None else json.dumps(timelines).encode()
 
 
 def read_timelines(response: Message) -> list[dict[str, Any]] | None:
-    """The timelines in a response; None where the broker keeps none, or wrote what we cannot read."""
+    """The timelines in a response; None if there are none, or they are invalid."""
     for tag, data in response.unknown_tagged_fields:
         if tag == GROUP_TIMELINES_TAG:
             try:
@@ -110,7 +110,7 @@ def read_timelines(response: Message) -> list[dict[str, Any]] | None:
 # ListOffsets from version 6 on, of a partition, request: offsets; response: the time of the first record from each of
 # them on, in ms since 1970 UTC. Both are numbers of eight bytes. See docs/metrics.md.
 OFFSET_TIMES_TAG = 0x6F6454
-# In one request; there are no times for what is asked beyond.
+# The limit of one request; further offsets get no times.
 OFFSET_TIMES_LIMIT = 1000
 NO_RECORD_TIME = -1
 UNKNOWN_TIME = -2

@@ -1,4 +1,4 @@
-"""What one version of a message looks like on the wire: its fields in order, its tagged fields, what it leaves out."""
+"""The layout of one version of a message on the wire: its fields in order, its tagged fields, its omitted fields."""
 
 from __future__ import annotations
 

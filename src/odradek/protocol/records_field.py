@@ -1,4 +1,4 @@
-"""What a field of type `records` may hold: bytes here, or bytes that still lie in a file."""
+"""The values of a field of type `records`: bytes in memory, or slices of a file."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ Records: TypeAlias = bytes | bytearray | memoryview | RecordsChunks | None
 
 
 def received(records: Records) -> bytes | bytearray | memoryview:
-    """The batches of an answer that came over the wire, where they are bytes."""
+    """The batches of a response from the network, which are bytes."""
     assert not isinstance(records, RecordsChunks), "decoded records are bytes"
     return records or b""

@@ -1,4 +1,4 @@
-"""What compiled encoders and decoders call for the rare cases: long varints, refusals, unknown tagged fields."""
+"""Functions for rare cases of compiled encoders and decoders: long varints, refusals, unknown tagged fields."""
 
 from __future__ import annotations
 
@@ -86,10 +86,10 @@ def null_value(name: str) -> NoReturn:
 
 
 def unsupported(message: Any, version: int, names: Sequence[str]) -> None:
-    """Refuse to drop a value that this version cannot carry and that must not get lost in silence.
+    """Refuse a message with a value that this version does not have, and that must not be lost silently.
 
     Raises:
-        ApiError: UNSUPPORTED_VERSION, where one of these fields has another value than its default.
+        ApiError: UNSUPPORTED_VERSION if one of these fields does not have its default.
     """
     for spec in message.FIELDS:
         if spec.name in names and getattr(message, spec.name) != spec.new_default():

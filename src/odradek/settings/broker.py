@@ -57,10 +57,10 @@ class BrokerSettings:
     """The checked settings of one node.
 
     Attributes:
-        explicit: what was given, as text, after variables were replaced.
-        values: every broker setting of Kafka, and of our own, by name, typed; defaults where nothing was given.
-        listeners: of all roles; `controller_listener_names` says which belong to the controller.
-        advertised: what clients get; empty where nothing was given.
+        explicit: the given settings as text, after variables were replaced.
+        values: every broker setting of Kafka and our own by name, typed, with defaults.
+        listeners: of all roles; `controller_listener_names` has those of the controller.
+        advertised: the advertised listeners; empty if none were given.
         warnings: one line each, to be logged once at start.
     """
 
@@ -88,7 +88,7 @@ class BrokerSettings:
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:
-        """Where to serve metrics; None where none is set."""
+        """The address for metrics; None if it is not set."""
         return parse_address(self.explicit.get(METRICS_LISTENER, ""))
 
     @property
@@ -110,7 +110,7 @@ class BrokerSettings:
 
     @property
     def early_start_listeners(self) -> frozenset[str]:
-        """Listeners that are served before the permissions are known: the controllers' where none are named."""
+        """Listeners that open before the ACLs are loaded; by default those of controllers."""
         named = cast("list[str] | None", self.values["early.start.listeners"])
         return self.controller_listener_names if named is None else frozenset(name.upper() for name in named)
 
@@ -183,7 +183,7 @@ def _option_value(spec: OptionSpec, values: Mapping[str, Value], explicit: Mappi
 
 
 def topic_default(topic_key: str, values: Mapping[str, Value], explicit: Mapping[str, Any]) -> Value:
-    """What a topic setting is where the topic does not say: the first given broker synonym, else Kafka's default."""
+    """The default of a topic setting: the first given broker synonym, else Kafka's default."""
     for key, factor in broker_synonyms(topic_key):
         value = values.get(key)
         if key in explicit and value is not None:
@@ -213,9 +213,9 @@ def resolve(
 
     Args:
         properties: keys and values as text; overrides are already merged in.
-        sources: what config providers may read.
-        honoured: keys that this build acts on; a known key beyond them warns that it is ignored, or is a problem where
-            it would guard the cluster. None: no node is started with these, and neither is said.
+        sources: the sources of config providers.
+        honoured: the keys with an effect in this build; any other known key is a warning, or a problem if it would
+            protect the cluster. None: no node is started with these settings, and neither is reported.
     Raises:
         ConfigError: one line for each problem, all of them.
     """
@@ -242,7 +242,7 @@ def resolve(
 def _parse_values(
     given: Mapping[str, str], honoured: frozenset[str] | None, problems: list[str], warnings: list[str]
 ) -> dict[str, Value]:
-    """Every known setting with its value, default or given; what cannot be read, or has no effect, gets a line."""
+    """Every known setting with its value, default or given; a line for each invalid one, or one without effect."""
     known = table(Scope.BROKER) | OWN
     values: dict[str, Value] = {name: row.default_value() for name, row in known.items()}
     for key, text in given.items():
@@ -326,7 +326,7 @@ def _known_listeners(given: Mapping[str, str], values: Mapping[str, Value]) -> f
 
 
 def _about_client_auth(given: Mapping[str, str], listeners: Iterable[ListenerAddress]) -> list[str]:
-    """A line where clients that log in by SASL show no certificate although ssl.client.auth asks for one (KIP-684)."""
+    """A warning if ssl.client.auth requires certificates, but clients with SASL need none (KIP-684)."""
     key, named = "ssl.client.auth", [each.name.lower() for each in listeners if each.security_protocol == "SASL_SSL"]
     own = [f"{LISTENER_PREFIX}{name}.{key}" for name in named if f"{LISTENER_PREFIX}{name}.{key}" not in given]
     if not own or given.get(key, "none").strip() == "none":
@@ -339,7 +339,7 @@ def _protocols(given: Mapping[str, str], values: Mapping[str, Value]) -> tuple[d
     map_text = cast(str, values["listener.security.protocol.map"] or "")
     protocols, problems = parse_protocol_map([entry.strip() for entry in map_text.split(",") if entry.strip()])
     if "listener.security.protocol.map" not in given:
-        # Kafka gives a controller listener PLAINTEXT where nothing else is secured.
+        # In Kafka a controller listener is PLAINTEXT if no other listener is secured.
         for name in cast("list[str]", values["controller.listener.names"] or []):
             protocols.setdefault(name.upper(), "PLAINTEXT")
     return protocols, problems

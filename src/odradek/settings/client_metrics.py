@@ -1,4 +1,4 @@
-"""The settings of a subscription of client metrics (KIP-714), and what is wrong with them."""
+"""The settings of a client metrics subscription (KIP-714), and their validation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DOCS = {
     "metrics": "Beginnings of names of metrics that clients push; `*` is all, none where it is empty.",
 }
 INTERVAL_MS = range(100, 3_600_001)
-# What a match may look at.
+# The selectors of a match.
 SELECTORS = (
     "client_instance_id",
     "client_id",

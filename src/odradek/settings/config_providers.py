@@ -24,7 +24,7 @@ _KNOWN = {
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What providers read: the process's environment, and text files by path (raises OSError)."""
+    """The sources of providers: the process's environment, and text files by path (raises OSError)."""
 
     environment: Mapping[str, str] = field(repr=False)
     read_text: Callable[[Path], str]
@@ -81,8 +81,8 @@ def _look_up(match: re.Match[str], kinds: Mapping[str, str], properties: Mapping
 
 
 def _allowed_place(path: str, allowed_paths: str) -> Path:
-    """The place that a path leads to. Raises LookupError where that is not below one that is allowed."""
-    # What `..` leads to is what counts, not where the path begins.
+    """The resolved path. Raises LookupError if it is not below an allowed path."""
+    # The resolved path counts, after all `..`.
     place = Path(posixpath.normpath(path or "."))
     paths = [item.strip() for item in allowed_paths.split(",")]
     allowed = [Path(posixpath.normpath(item)) for item in paths if item]

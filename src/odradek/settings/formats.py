@@ -1,4 +1,4 @@
-"""Settings whose text has a format of its own, which neither its type nor Kafka's table of valid values describes."""
+"""Settings with a format of their own, beyond their type and Kafka's table of valid values."""
 
 from __future__ import annotations
 

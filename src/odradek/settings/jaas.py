@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# Kafka's modules and Java's for Kerberos. Nothing is loaded by a module's name: it says which options to expect.
+# Kafka's modules and Java's for Kerberos. No module is loaded: the name determines the expected options.
 LOGIN_MODULES = ("PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule", "Krb5LoginModule")
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 _TOKEN = re.compile(

@@ -1,4 +1,4 @@
-"""What crosses a link besides records: lists of groups and of ACLs, in the JSON that Confluent's cluster links take."""
+"""The filters of a link for groups and ACLs, in the JSON of Confluent's cluster links."""
 
 from __future__ import annotations
 
@@ -88,11 +88,11 @@ class AclWords:
 
 def parse_acl_filters(text: str) -> tuple[AclWords, ...]:
     """`{"aclFilters": [{"resourceFilter": {"resourceType": "topic", "patternType": "literal", "name": "orders"},
-    "accessFilter": {"principal": "User:bob", "operation": "read", "permissionType": "allow", "host": "*"}}]}`; what is
-    left out is any, but a filter says something. Empty for none.
+    "accessFilter": {"principal": "User:bob", "operation": "read", "permissionType": "allow", "host": "*"}}]}`; omitted
+    fields match any value, but a filter has at least one field. Empty for none.
 
     Raises:
-        ValueError: it cannot be read.
+        ValueError: it is invalid.
     """
     return tuple(_acl_words(entry) for entry in _entries(text, "aclFilters", frozenset({*_ACL_PARTS})))
 

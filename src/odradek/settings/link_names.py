@@ -1,7 +1,7 @@
-"""What a link's prefix makes of the name of a topic: `orders` at the source is `west.orders` here.
+"""Converts topic names by the prefix of a link: `orders` at the source is `west.orders` here.
 
-The only place where one name is made of the other. The setting is Confluent's `cluster.link.prefix`; where it ends
-with a dot, the names are those of MirrorMaker 2's DefaultReplicationPolicy (KIP-382).
+The setting is Confluent's `cluster.link.prefix`; if it ends with a dot, the names are those of MirrorMaker 2's
+DefaultReplicationPolicy (KIP-382).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ def mirror_name(prefix: str, source_topic: str) -> str:
 
 
 def source_name(prefix: str, topic: str) -> str | None:
-    """The name at the source of what is mirrored as `topic`; None where no topic there has a mirror of that name."""
+    """The name at the source of the mirror `topic`; None if no mirror can have that name."""
     name = topic.removeprefix(prefix)
     return name if name and topic.startswith(prefix) else None
 
 
 def prefix_problem(text: str) -> str:
-    """What is wrong with a prefix; empty where nothing is. It leaves room for one letter of a name at least."""
+    """Why a prefix is invalid; empty if it is valid. At least one character of a name must fit behind it."""
     if is_legal_topic_name(f"{text}x") and text:
         return ""
     return f"must be 1 to {MAX_NAME_LENGTH - 1} ASCII letters, digits, '.', '_' and '-'"

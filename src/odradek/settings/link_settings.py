@@ -19,7 +19,7 @@ GROUP_FILTERS: Final = "consumer.offset.group.filters"
 ACL_FILTERS: Final = "acl.filters"
 _INCLUDED, _EXCLUDED = "topic.config.sync.include", "topic.config.sync.exclude"
 _ALL_NAMES = "*"
-# They name brokers of a cluster, or what only one of the two clusters has.
+# They name brokers of a cluster, or resources of only one of the two clusters.
 _OF_ONE_CLUSTER = ("leader.replication.throttled.", "follower.replication.throttled.", "remote.", "local.retention.")
 MIN_INTERVAL_MS: Final = 1000
 # A name and a password, both kept: tokens and tickets end, and are fetched elsewhere.
@@ -124,12 +124,12 @@ LINK_SECRETS = frozenset(
 
 
 def setting_problem(name: str, text: str) -> str:
-    """What is wrong with the value of a setting of LINK_SETTINGS, without the value; empty where nothing is."""
+    """Why the value of a setting of LINK_SETTINGS is invalid, without the value; empty if it is valid."""
     return _PROBLEMS[name](text)
 
 
 def login_problem(settings: Mapping[str, str]) -> str:
-    """What is missing among the settings of one link; empty where nothing is."""
+    """The missing settings of one link; empty if there are none."""
     if not settings.get("security.protocol", "").upper().startswith("SASL"):
         return ""
     missing = [name for name in ("sasl.mechanism", "sasl.jaas.config") if name not in settings]
@@ -142,16 +142,16 @@ def connection_settings(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def max_bytes_per_s(settings: Mapping[str, str]) -> int:
-    """How much each broker fetches over a link in a second; 0 where there is no limit."""
+    """The limit of bytes per second of each broker over a link; 0 for no limit."""
     return int(settings.get(MAX_BYTES, "0"))
 
 
 class Following(NamedTuple):
-    """Something else that follows the source, besides records.
+    """Data that is copied from the source besides records.
 
     Attributes:
-        what: its name where a round of it fails.
-        enable, interval: the settings that turn it on and say how often it is looked at.
+        what: its name in errors.
+        enable, interval: the settings that enable it, and its interval.
     """
 
     what: str
@@ -160,7 +160,7 @@ class Following(NamedTuple):
     default_ms: int
 
     def interval_ms(self, settings: Mapping[str, str]) -> int | None:
-        """None where it is off."""
+        """The interval; None if it is disabled."""
         if settings.get(self.enable, "false").lower() != "true":
             return None
         return int(settings.get(self.interval, self.default_ms))
@@ -182,7 +182,7 @@ class TopicList(NamedTuple):
         return name in self.included and name not in self.excluded
 
     def takes(self, name: str) -> bool:
-        """Whether it follows where it was set on the topic."""
+        """Whether a setting is copied if it is set on the topic."""
         if self.names(name):
             return True
         is_known = setting(Scope.TOPIC, name) is not None and not name.startswith(_OF_ONE_CLUSTER)

@@ -1,7 +1,7 @@
-"""Links to other clusters and the topics that mirror theirs: settings of all brokers together, `odradek.link.…`.
+"""Links to other clusters, and mirrors of their topics: cluster-wide settings, `odradek.link.…`.
 
-A link is a name with the addresses of a cluster; a mirror is a topic that has what a topic there has: that of the same
-name, or of the name without the link's prefix. ADR 0018 says why they are settings.
+A link has a name and the addresses of a cluster. A mirror is a copy of a topic there, with the same name, or the name
+without the link's prefix. ADR 0018 explains why these are settings.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ LINK_PREFIX = "odradek.link."
 _OF_LINKS = "|".join(map(re.escape, ("bootstrap.servers", *sorted(LINK_SETTINGS))))
 _OF_MIRRORS = r"mirror|source\.id|source\.topic|leader\.epoch|agreed\.below|own\.from|(?:cut|begun)\.[0-9]{1,9}"
 _KEY = re.compile(rf"odradek\.link\.([A-Za-z0-9_-]+)\.(?:({_OF_LINKS})|({_OF_MIRRORS})\.([A-Za-z0-9._-]+))")
-# Far below the greatest number of the field: elections here go on from a source's epoch.
+# Far below the maximum of the field, since elections here continue from a source's epoch.
 MAX_EPOCH = 2**30
-# What a source may bring a mirror to: there is room left for elections here, and for the end of the mirror.
+# The limit of a source's epoch, so that epochs remain for elections here, and for the end of the mirror.
 MAX_SOURCE_EPOCH = 2**29
 MAX_PORT = 65_535
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
 
 class MirrorState(StrEnum):
-    """What an administrator wants of a mirror; one that is promoted is none any more, until it is failed back."""
+    """The target state of a mirror; a promoted topic is no mirror any more, until a failback."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -43,12 +43,12 @@ class Mirror:
 
     Attributes:
         topic: its name here.
-        source_id: the topic's id at the source, None until it was seen.
-        leader_epoch: the floor of its partitions' leader epochs.
-        agreed_below: of an old source, the first leader epoch that the source has of its own: only below may both logs
-            be the same (ADR 0021); else 0.
-        cuts: where its partitions were cut, so far, while it is failed back.
-        source_topic: the name at the source; where it is not given, the same.
+        source_id: the topic's id at the source, None until it is known.
+        leader_epoch: the minimum of its partitions' leader epochs.
+        agreed_below: of an old source, the first own leader epoch of the source: both logs can agree only below it
+            (ADR 0021); else 0.
+        cuts: the completed cuts of its partitions, during a failback.
+        source_topic: the name at the source; by default the same.
     """
 
     link: str
@@ -85,7 +85,7 @@ class Link:
 
     @property
     def prefix(self) -> str:
-        """What the names of mirrors have before those of the source; empty for none."""
+        """The prefix of mirrors' names; empty for none."""
         return self.settings.get(PREFIX, "")
 
     @property
@@ -95,7 +95,7 @@ class Link:
 
 
 def bootstrap_key(link: str) -> str:
-    """The setting that makes a link."""
+    """The setting that creates a link."""
     return f"{LINK_PREFIX}{link}.bootstrap.servers"
 
 
@@ -111,7 +111,7 @@ def mirror_key(link: str, what: str, topic: str) -> str:
 
 
 def split_key(key: str) -> tuple[str, str, str] | None:
-    """(link, what, topic) of a setting; there is no topic in the link's own. None for what is no setting of a link."""
+    """(link, what, topic) of a setting; the link's own settings have no topic. None for other settings."""
     match = _KEY.fullmatch(key)
     if match is None:
         return None
@@ -140,7 +140,7 @@ def failing_back(settings: Mapping[str, str]) -> frozenset[str]:
 
 
 def was_failed_back(settings: Mapping[str, str], topic: str) -> bool:
-    """Whether a topic was, or is to be, cut to what its source has."""
+    """Whether a topic is or was in a failback."""
     end = f".agreed.below.{topic}"
     found = (split_key(key) for key in settings if key.endswith(end) and key.startswith(LINK_PREFIX))
     return any(each is not None and each[1:] == ("agreed.below", topic) for each in found)
@@ -164,7 +164,7 @@ def cut_partition(what: str) -> int | None:
 
 
 def begun_partition(what: str) -> int | None:
-    """The partition that a setting `begun.PARTITION` is of, which a leader makes before it cuts; None for others."""
+    """The partition of a setting `begun.PARTITION`, which a leader sets before a cut; None for other settings."""
     head, _, number = what.rpartition("begun.")
     return int(number) if not head and number.isdecimal() else None
 
@@ -187,9 +187,9 @@ def ended_mirrors(settings: Mapping[str, str]) -> dict[str, int]:
 
 
 def own_from(settings: Mapping[str, str]) -> dict[str, int]:
-    """Of topics that are or were failed back: the first leader epoch whose records no source has written.
+    """The first leader epoch without records of any source, for topics that are or were in a failback.
 
-    Of one whose failback was given up these are below the epoch at which it ended to be a mirror.
+    After a cancelled failback it is below the epoch at which the topic ended to be a mirror.
     """
     found: dict[str, int] = {}
     for key, text in settings.items():
@@ -200,10 +200,10 @@ def own_from(settings: Mapping[str, str]) -> dict[str, int]:
 
 
 def other_source(settings: Mapping[str, str], link: str, topic: str, source_id: str) -> str | None:
-    """The link whose source is not this one, and gave a topic records as it was failed back; None where there is none.
+    """The link to another source that gave a topic records in a failback; None if there is none.
 
-    Where such a failback was given up, the source's id is gone: then it is the same one by the same link, and the topic
-    has no records of any source where `own.from` is 0.
+    After a cancelled failback the source's id is removed: then the same link means the same source, and the topic has
+    no records of any source if `own.from` is 0.
     """
     for key in settings:
         parts = split_key(key) if key.startswith(LINK_PREFIX) else None
@@ -219,11 +219,11 @@ def other_source(settings: Mapping[str, str], link: str, topic: str, source_id: 
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """What a cluster knows of a topic that was a mirror.
+    """The promotion of a topic that was a mirror.
 
     Attributes:
-        first_epoch: records of leader epochs below came from the source.
-        source_id: the id of the source's topic; None where it was never seen.
+        first_epoch: records with lower leader epochs are of the source.
+        source_id: the id of the source's topic; None if it was never known.
     """
 
     link: str
@@ -252,7 +252,7 @@ def _states(settings: Mapping[str, str]) -> list[tuple[str, str, str]]:
 
 
 def links_of(settings: Mapping[str, str]) -> dict[str, Link]:
-    """The links, by the settings of all brokers together. What cannot be read is left out: no broker stops over it."""
+    """The links in the cluster-wide settings. Invalid values are ignored, so that no broker stops."""
     found = [(parts, text) for key, text in settings.items() if (parts := split_key(key)) is not None]
     links = {
         link: Link(link, text)
@@ -296,7 +296,7 @@ def floor_of(settings: Mapping[str, str], topic: str) -> int:
 
 
 def value_problem(what: str, text: str) -> str:
-    """What is wrong with a value; empty where nothing is."""
+    """Why a value is invalid; empty if it is valid."""
     if what in LINK_SETTINGS:
         return setting_problem(what, text)
     if what == "mirror":
@@ -319,7 +319,7 @@ def value_problem(what: str, text: str) -> str:
 
 
 def link_problems(resource_name: str, settings: Mapping[str, str]) -> list[str]:
-    """What is wrong with the settings of links among these: each alone, and all together."""
+    """The problems of the settings of links, of each alone and of all together."""
     given = {key: text for key, text in settings.items() if key.startswith(LINK_PREFIX)}
     if given and resource_name:
         return [f"{next(iter(given))} is a setting of all brokers together, not of one"]

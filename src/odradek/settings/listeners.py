@@ -1,7 +1,7 @@
-"""Listeners: where a node accepts connections, and what it advertises.
+"""The listeners and advertised listeners of a node.
 
-Parses `listeners`, `advertised.listeners` and `listener.security.protocol.map`, and holds Kafka's rules of which belong
-together in a cluster without ZooKeeper.
+Parses `listeners`, `advertised.listeners` and `listener.security.protocol.map`, and checks Kafka's rules for
+combinations of them with KRaft.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LISTENER = re.compile(
 # Hosts that bind all interfaces, and that no client can dial.
 WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - recognized, not bound
 LISTENER_PREFIX = "listener.name."
-# What Kafka reads under the prefix of a listener: how a connection is made secure, who its client is, and limits.
+# Settings that Kafka reads with the prefix of a listener: security, authentication, and limits.
 OF_LISTENERS = (
     "ssl.",
     "sasl.",
@@ -28,7 +28,7 @@ OF_LISTENERS = (
     "num.network.threads",
     "principal.builder.class",
 )
-# By which mechanism a node logs in is said once, whatever the listener is called.
+# The mechanism of a node's own logins has no prefix of a listener.
 NOT_OF_LISTENERS = (
     "max.connections.per.ip",
     "sasl.mechanism.inter.broker.protocol",
@@ -87,7 +87,7 @@ def listener_values(name: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def parse_address(text: str) -> tuple[str, int] | None:
-    """`host:port` or `[::1]:port`; None where it is neither. Without a host it is all interfaces."""
+    """`host:port` or `[::1]:port`; None for other texts. Without a host it is all interfaces."""
     host, colon, port = text.strip().rpartition(":")
     number = parse_natural(port, 65535)
     if not colon or number is None:

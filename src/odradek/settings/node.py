@@ -1,4 +1,4 @@
-"""The settings a node starts with: a file, overrides, or nothing at all.
+"""The settings of a node's start: a file, overrides, or nothing at all.
 
 With nothing given, a node is broker and controller in one on 127.0.0.1, with internal topics of one replica.
 """
@@ -26,7 +26,7 @@ ZERO_CONFIG: Mapping[str, str] = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
-    # A group of one reader is the rule here, and has no others to wait for, as in the file that Kafka comes with.
+    # Groups mostly have one member here, which should not wait for others, as in Kafka's example file.
     "group.initial.rebalance.delay.ms": "0",
 }
 MAX_FILE_BYTES = 16 * 1024 * 1024
@@ -69,9 +69,9 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, str]:
 
 
 def zero_config(overrides: Mapping[str, str]) -> dict[str, str]:
-    """The properties of a node that was given no file: defaults of a single node, below the overrides.
+    """The properties of a node without a file: defaults of a single node, and the overrides.
 
-    What the roles need of listeners and quorum is filled in where the overrides do not say it.
+    Missing settings of listeners and quorum are added for the roles.
     """
     properties = {**ZERO_CONFIG, **overrides}
     if "log.dir" in overrides and "log.dirs" not in overrides:
@@ -95,7 +95,7 @@ def _names(text: str) -> set[str]:
 
 
 def _listeners(properties: Mapping[str, str], overrides: Mapping[str, str], roles: set[str]) -> str:
-    """The listeners that are given, and one for the controller where they have none."""
+    """The given listeners, and one for the controller if they have none."""
     controller = properties["controller.listener.names"].partition(",")[0].strip()
     if not overrides.get("listeners", "").strip():
         ours = {"broker": f"PLAINTEXT://{LOCALHOST}:{BROKER_PORT}"}

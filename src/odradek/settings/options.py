@@ -40,15 +40,15 @@ def option(
 ) -> Any:
     """Declare one setting. Type, bounds and update mode come from Kafka's table for `key` (or the topic or group key).
 
-    A secret is left out of the `repr` of the settings, which may get into a log or a traceback.
+    A secret is omitted from the `repr` of the settings, which may be in a log or a traceback.
 
     Args:
         key: Kafka's dotted broker key.
-        default: the value where the file does not name it; a test holds it equal to Kafka's.
+        default: the default value; a test compares it with Kafka's.
         doc: one sentence in our words; it is the docs row and the CLI help.
-        topic_key, group_key: the dotted key of the per-topic or per-group override, where there is one.
-        unit: of the number: "ms", "bytes", "count"; "" where it has none.
-        synonyms: broker keys that set the same thing, by falling precedence, as `log.retention.minutes`.
+        topic_key, group_key: the dotted key of the per-topic or per-group override, if there is one.
+        unit: of the number: "ms", "bytes", "count"; "" if it has none.
+        synonyms: broker keys for the same value, in order of precedence, as `log.retention.minutes`.
     """
     spec = OptionSpec(key, topic_key, group_key, doc, unit, synonyms)
     return dataclasses.field(default=default, repr=not is_secret(key), metadata={"option": spec})

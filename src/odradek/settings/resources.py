@@ -1,8 +1,8 @@
-"""Settings of resources: what AlterConfigs may set and what DescribeConfigs answers, for topics, brokers and groups.
+"""Settings of topics, brokers and groups: validation for AlterConfigs, and descriptions for DescribeConfigs.
 
 A value has layers: the resource's own, this broker's dynamic ones, the cluster's dynamic defaults, the file, Kafka's
-default (KIP-226). `SettingRules` knows the tables and the file; the dynamic layers are given to each call, out of the
-metadata image. Nothing here changes anything.
+default (KIP-226). `SettingRules` has the tables and the file; each call gets the dynamic layers of the metadata image.
+This module changes no state.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NO_LAYER: Mapping[str, str] = {}
 
 
 class ConfigSource(IntEnum):
-    """Where a described value comes from: numbers of DescribeConfigsResponse."""
+    """The source of a described value: the numbers of DescribeConfigsResponse."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -86,9 +86,9 @@ class ConfigEntry:
     """One described setting.
 
     Attributes:
-        synonyms: the layers that have a value, by falling precedence, each as it was written. What was written under
-            another name is left out as long as no layer has the setting's own (as Kafka does): where only the hours of
-            a retention are given, a topic's `retention.ms` has none.
+        synonyms: the layers with a value, in order of precedence, as they were written. Values under another name are
+            omitted if no layer has the setting's own name (as in Kafka): if only the hours of a retention are given, a
+            topic's `retention.ms` has none.
     """
 
     name: str
@@ -102,7 +102,7 @@ class ConfigEntry:
 
 
 class EffectiveSetting(NamedTuple):
-    """What a topic's setting comes to, in its own unit, and from which layer."""
+    """The effective value of a topic's setting, in its own unit, with its layer."""
 
     name: str
     value: str | None
@@ -150,8 +150,8 @@ def option_docs(config_classes: Iterable[type[Any]]) -> dict[str, str]:
 def with_dynamic(settings: BrokerSettings, layers: BrokerLayers) -> BrokerSettings:
     """The settings of a running broker: dynamic layers above the file.
 
-    A stored value that this release cannot read is left out, as if it were not set: a running broker must not stop
-    over it. What AlterConfigs lets in is always readable.
+    A stored value that this release cannot read is ignored, since a running broker must not stop. Values that
+    AlterConfigs accepts are always readable.
     """
     explicit, values = dict(settings.explicit), dict(settings.values)
     for layer in (layers.cluster, layers.broker):
@@ -179,19 +179,19 @@ def _is_readable(key: str, text: str) -> bool:
 
 
 class Sealer(Protocol):
-    """What keeps secrets from being stored as they are."""
+    """Encrypts secrets before they are stored."""
 
     def stored(self, broker: str, key: str, text: str, old: str | None) -> str:
-        """What is to be stored of a secret, where `old` is now.
+        """The stored form of a secret; `old` is the present one.
 
         Raises:
-            ConfigError: it is not to be stored at all.
+            ConfigError: it must not be stored.
         """
         ...
 
 
 class SettingRules:
-    """The tables of settings over one node's file. Implements what the controller asks of a schema."""
+    """The tables of settings with one node's file. Implements the controller's interface of a schema."""
 
     def __init__(self, settings: BrokerSettings, docs: Mapping[str, str] = _NO_LAYER, *, sealer: Sealer) -> None:
         """`docs` holds our sentence for a key (`option_docs`)."""
@@ -217,17 +217,17 @@ class SettingRules:
             raise ConfigError(problems)
 
     def stored(self, resource_type: int, resource_name: str, key: str, text: str, old: str | None) -> str:
-        """What is to be stored of a value, where `old` is now: a secret is sealed.
+        """The stored form of a value; `old` is the present one. A secret is encrypted.
 
         Raises:
-            ConfigError: there is no key to seal it by.
+            ConfigError: there is no key.
         """
         if resource_type != BROKER or not _is_secret(key):
             return text
         return self._sealer.stored(resource_name, key, text, old)
 
     def is_list(self, resource_type: int, key: str) -> bool:
-        """Whether APPEND and SUBTRACT make sense."""
+        """Whether APPEND and SUBTRACT are valid."""
         if resource_type == CLIENT_METRICS:
             return key in ("match", "metrics")
         row = setting(_SCOPES[resource_type], key) if resource_type in _SCOPES else None
@@ -246,9 +246,9 @@ class SettingRules:
         return CLIENT_METRICS_KEYS.get(key) if resource_type == CLIENT_METRICS else None
 
     def effective_topic(self, overrides: Mapping[str, str], layers: BrokerLayers) -> list[EffectiveSetting]:
-        """What each setting of a topic with these overrides comes to, and from which layer.
+        """The effective value of each setting of a topic with these overrides, with its layer.
 
-        All topics without overrides share one list, for as long as the layers stay the same.
+        All topics without overrides share one list, until the layers change.
         """
         if self._plain_layers != layers:
             self._plain_topic, self._plain_layers = self._effective_without_overrides(layers), layers
@@ -276,7 +276,7 @@ class SettingRules:
         return found
 
     def describe_topic(self, overrides: Mapping[str, str], layers: BrokerLayers = NO_DYNAMIC) -> list[ConfigEntry]:
-        """All settings of a topic whose own ones are `overrides`."""
+        """All settings of a topic with these overrides."""
         current = with_dynamic(self._settings, layers)
         entries = []
         for name, row in table(Scope.TOPIC).items():
@@ -290,7 +290,7 @@ class SettingRules:
         return entries
 
     def describe_broker(self, layers: BrokerLayers = NO_DYNAMIC) -> list[ConfigEntry]:
-        """All settings of this broker, and those it was given that Kafka does not know (hidden: may be secrets)."""
+        """All settings of this broker, and given settings that are unknown to Kafka (hidden: they may be secrets)."""
         entries = []
         known = table(Scope.BROKER) | OWN
         for name, row in known.items():
@@ -321,7 +321,7 @@ class SettingRules:
         return entries
 
     def describe_group(self, overrides: Mapping[str, str], layers: BrokerLayers = NO_DYNAMIC) -> list[ConfigEntry]:
-        """All settings of a group whose own ones are `overrides`."""
+        """All settings of a group with these overrides."""
         entries = []
         for name, row in table(Scope.GROUP).items():
             synonyms = _own_layer(row, overrides, ConfigSource.DYNAMIC_GROUP_CONFIG)
@@ -367,7 +367,7 @@ class SettingRules:
     def _entry(
         self, row: Setting, synonyms: list[ConfigSynonym], value: str | None = None, *, read_only: bool
     ) -> ConfigEntry:
-        """`value` is given where no synonym may have it, or has it in another unit."""
+        """`value` is given if no synonym has it, or has it in another unit."""
         if value is None:
             value = synonyms[0].value if synonyms else row.default
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
@@ -404,7 +404,7 @@ class SettingRules:
         return problems
 
     def _broker_problems(self, name: str, settings: Mapping[str, str]) -> list[str]:
-        """What one value may be, and what several may be together, above the file of the node that decides."""
+        """The problems of single values and of combinations, together with the file of the deciding node."""
         problems = _broker_value_problems(name, settings)
         if not problems:
             above = with_dynamic(self._settings, BrokerLayers(settings, {}))
@@ -478,7 +478,8 @@ def _value_problems(row: Setting, key: str, text: str) -> list[str]:
 
 
 def _is_secret(key: str) -> bool:
-    """The settings of a mirror end with the name of its topic, which may look like that of a secret."""
+    """Whether a setting is a secret. Settings of mirrors are not: they end with a topic name, which may look like
+    one."""
     of_link = split_key(key)
     return is_secret(key) if of_link is None else of_link[1] in LINK_SECRETS
 

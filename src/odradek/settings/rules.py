@@ -1,6 +1,6 @@
-"""Rules between settings, and which settings count without being an option() of a component.
+"""Rules for combinations of settings, and settings that are no option() of a component.
 
-What one value may be is in the table; here is what two values may be together, as Kafka checks it at start.
+The table has the valid values of single settings; here are the rules for two, as Kafka checks them at start.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import cast
 from odradek.common.numbers import INT32_MAX, parse_natural
 from odradek.settings.table import Value
 
-# (smaller, larger): the first must not exceed the second. Null on either side says nothing.
+# (smaller, larger): the first must not exceed the second, unless one is null.
 _NOT_ABOVE = (
     ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
     ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
@@ -35,7 +35,7 @@ _BELOW = tuple(
     for kind in ("consumer", "share", "streams")
 )
 _RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
-# At least so much, where they were given; Kafka's table has no bounds for them, its start has.
+# The minimum of given values; Kafka's table has no bounds for them, but its start checks them.
 _AT_LEAST = (("log.roll.ms", 1), ("log.roll.jitter.ms", 0))
 # With nothing of these no log would ever be compacted.
 _ABOVE_ZERO = ("log.cleaner.io.max.bytes.per.second", "log.cleaner.io.buffer.load.factor")
@@ -49,7 +49,7 @@ ASSIGNOR_NAMES = {
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
 }
 
-# Read by the node itself while it starts, not by one component: what each does.
+# Read by the node itself while it starts, not by one component, with descriptions.
 READ_BY_THE_NODE = {
     "advertised.listeners": "Addresses that clients and brokers connect to, where they are not those of listeners.",
     "broker.id": "Older name of node.id.",
@@ -73,7 +73,7 @@ READ_BY_THE_NODE = {
     "security.inter.broker.protocol": "Protocol between brokers where inter.broker.listener.name is not set.",
 }
 _NO_CLASS = "there are no Java classes to load, and"
-# What guards a cluster and is not served. A warning would be read too late: the node would serve everybody meanwhile.
+# Security settings that are not implemented. A warning would be too late: the node would serve all clients meanwhile.
 GUARDS = {
     "principal.builder.class": "this release has no classes that say who a client is: all are ANONYMOUS; take it out"
     " only where a firewall keeps others away",
@@ -104,7 +104,7 @@ def unserved_security(given: Mapping[str, str], protocols: Container[str], honou
 
 
 def unserved_guards(given: Mapping[str, str], honoured: Container[str]) -> list[str]:
-    """One line for each setting that says who may do what, in a file or at run time, and that is not acted on."""
+    """One line for each security setting without effect, in a file or at run time."""
     return [
         f"{key}={given[key]}: {reason}"
         for key, reason in GUARDS.items()
@@ -113,7 +113,7 @@ def unserved_guards(given: Mapping[str, str], honoured: Container[str]) -> list[
 
 
 def check_relations(given: Mapping[str, str], values: Mapping[str, Value]) -> list[str]:
-    """One line for each rule between values that is broken. Rules are asked only where one side was given."""
+    """One line for each violated rule. Rules are checked only if one of their settings was given."""
     problems = []
     for low, high in _NOT_ABOVE:
         problems += _compare(low, high, given, values, strictly=False)
@@ -168,7 +168,7 @@ def check_quorum(values: Mapping[str, Value]) -> list[str]:
 
 
 def _read_voters(values: Mapping[str, Value]) -> tuple[set[int], list[str]]:
-    """Their ids, and what is wrong with them."""
+    """The ids of the voters, and the problems."""
     voters: set[int] = set()
     problems = []
     for entry in cast("list[str]", values["controller.quorum.voters"] or []):
@@ -185,7 +185,7 @@ def _read_voters(values: Mapping[str, Value]) -> tuple[set[int], list[str]]:
 
 
 def quorum_warnings(values: Mapping[str, Value]) -> list[str]:
-    """What a quorum may be and better were not."""
+    """Warnings about valid but unwise quorums."""
     voters = len(cast("list[str]", values["controller.quorum.voters"] or []))
     if voters and voters % 2 == 0:
         fewer = voters - 1

@@ -1,7 +1,7 @@
 """Kafka's table of settings: name, type, default, valid values and update mode of all that Kafka 4.4 has.
 
-The table is data (`kafka_settings.tsv`), read once and lazily. A value is text in a file and on the wire; `parse` turns
-it into a Python value or says what is allowed. Which settings we honour is no business of this module.
+The table is data (`kafka_settings.tsv`), read once and lazily. A value is text in a file and on the wire; `parse`
+converts it to a Python value, or reports the valid values. This module does not know which settings are honoured.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Scope(Enum):
 
 
 class UpdateMode(Enum):
-    """Whether a running broker takes a new value, and for whom (KIP-226)."""
+    """Whether a running broker accepts a new value, for itself or the whole cluster (KIP-226)."""
 
     READ_ONLY = "ro"
     PER_BROKER = "pb"
@@ -36,7 +36,7 @@ class UpdateMode(Enum):
     ALWAYS = "-"
 
 
-# What Kafka's brokers change while they run, and ours do not: a value that is described must be the one that counts.
+# Settings that are dynamic in Kafka but not here: the described value must be the effective one.
 _FIXED_HERE = frozenset({"listeners", "listener.security.protocol.map", "config.providers"})
 _INTEGER_LIMITS = {"int": 2**31, "long": 2**63, "short": 2**15}
 _RANGE = re.compile(r"^\[(-?\d+),\.\.\.(?:,(-?\d+))?\](?: or (-?\d+))?$")
@@ -79,7 +79,7 @@ class Setting:
         """The typed value of a text.
 
         Raises:
-            ValueError: with what is allowed; the caller names the key.
+            ValueError: with the valid values; the caller adds the key.
         """
         if text is None:
             return None
@@ -181,7 +181,7 @@ def table(scope: Scope) -> dict[str, Setting]:
     return settings
 
 
-# What Kafka takes for brokers at run time alone: no file may hold them, and none of its tables does.
+# Broker settings that Kafka accepts only at run time: no file may have them, and Kafka's tables lack them.
 DYNAMIC_ONLY = {
     name: Setting(Scope.BROKER, name, "long", UpdateMode.CLUSTER_WIDE, str(INT64_MAX), False, "[0,...]")
     for name in (
@@ -198,7 +198,7 @@ DYNAMIC_ONLY_DOCS = {
 }
 
 
-# What no table of Kafka has, in files alone: settings of Kafka's authorizer, and those of ours.
+# Settings in files that Kafka's tables lack: those of its authorizer, and our own.
 OWN = {
     row.name: row
     for row in (
@@ -253,7 +253,7 @@ def setting(scope: Scope, name: str) -> Setting | None:
 
 # Kafka hides certificates as it hides keys; they are shown to every peer.
 _CERTIFICATES = frozenset({"ssl.keystore.certificate.chain", "ssl.truststore.certificates"})
-# Of what is stored of a secret.
+# The prefix of a stored secret.
 SEALED_PREFIX = "odradek.sealed.1:"
 # How the names of secrets end that no table has: those of plugins, and misspelled ones.
 _ENDS_OF_SECRETS = (".password", ".passphrase", ".secret", ".secret.key", "jaas.config")
@@ -281,7 +281,7 @@ def format_value(value: Any) -> str | None:
     return str(value)
 
 
-# Which broker settings give a topic setting its default, by falling precedence, with the factor to the topic's unit.
+# The broker settings for the default of a topic setting, in order of precedence, with the factor to the topic's unit.
 # A topic setting that is not here has a broker setting of the same name (min.insync.replicas), or none.
 TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "cleanup.policy": (("log.cleanup.policy", 1),),

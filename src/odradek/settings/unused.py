@@ -1,7 +1,7 @@
-"""Settings of Kafka that no part of a node reads, each with the reason: what does its work here, or what is missing.
+"""Settings of Kafka that no part of a node reads, each with the reason: what replaces it, or what is missing.
 
-A value other than the default gets one line in the log with that reason, at start or where it is set at run time; so
-does the generated page of settings. A test holds the reasons complete.
+A value other than the default is logged with that reason, at the start or when it is set at run time. The generated
+page of settings has the reasons too. A test checks that none is missing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _TICKETS = "tickets are asked for as logins need them: no program and no thread 
 _LOGINS = "the kind of login follows from sasl.mechanism and sasl.oauthbearer.*; there are no Java classes to load"
 _TLS = "OpenSSL does TLS: ssl.enabled.protocols and ssl.cipher.suites say what is agreed to"
 _BATCHED = "records are written as they come, without a wait for others"
-# What these tune is done in another way, and leaving it out changes nothing for a client.
+# These tune parts that work in another way here; without them nothing changes for clients.
 MAPPED = {
     "background.threads": _THREADS,
     "group.coordinator.background.threads": _THREADS,
