@@ -19,7 +19,7 @@ from pyspark_odradek.topic_sink import exact_sink
 from pyspark_odradek.topic_sink.task_writers import writing
 from pyspark_odradek.topic_sink.task_writers.decided import DecidedCommit
 from pyspark_odradek.topic_sink.task_writers.prepared import Prepared
-from pyspark_odradek.topic_sink.task_writers.sink import TOLD_PARTITIONS, Handed
+from pyspark_odradek.topic_sink.task_writers.sink import REPORTED_PARTITIONS, Handed
 from pyspark_odradek.topic_sink.task_writers.writing import (
     SLOTS,
     KnownBatchError,
@@ -232,7 +232,7 @@ def test_what_a_task_says_of_its_partitions_is_bounded(ours: Query) -> None:
     made = sink(ours, KEY_AND_VALUE, topic=topic)
     keys = [str(number) for number in range(400)]
     handed = made.prepare(iter([pa.record_batch({"key": keys, "value": keys})]), Task(ours.id, "run", 0, 0, 0), 0)
-    assert len(handed.partitions) == TOLD_PARTITIONS
+    assert len(handed.partitions) == REPORTED_PARTITIONS
     made.commit([handed], 0)
     assert len(read_committed(ours.bootstrap, topic, 40)) == 400
 

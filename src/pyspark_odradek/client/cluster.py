@@ -255,11 +255,11 @@ class Cluster:
         """(topic, partition, offset, metadata) of what a group has committed, asked once; offset -1 for none.
 
         Args:
-            stable: an open transaction that may change the answer is waited for, by a PassingError.
+            stable: an open transaction that may change the answer is waited for, by a RetriableError.
             partitions: None for all; Apache Kafka then passes over those that were never committed before the open
                 transaction, stable or not.
         Raises:
-            OSError, ProtocolError, PassingError: ask again, `retrying` does.
+            OSError, ProtocolError, RetriableError: ask again, `retrying` does.
             ClusterError: the cluster refused.
         """
         topics: dict[str, list[int]] = {}
@@ -352,7 +352,7 @@ class Cluster:
         connection.send(ApiKey.FETCH, request, FetchResponse, newest)
 
     def leader(self, partition: TopicPartition) -> Connection:
-        """A connection to the partition's leader. Raises OSError, PassingError where there is none now."""
+        """A connection to the partition's leader. Raises OSError, RetriableError where there is none now."""
         if partition not in self._leaders and partition.topic not in self._metadata([partition.topic]):
             raise NoTopicError(f"the topic {partition.topic} does not exist any more")
         node_id = self._leaders.get(partition, -1)
@@ -490,7 +490,7 @@ class Cluster:
     def coordinator(self, key: str, key_type: int = GROUP) -> Connection:
         """A connection to the coordinator of a group or a transactional id.
 
-        Raises OSError, ProtocolError or PassingError where there is none now, ClusterError where we may not know it.
+        Raises OSError, ProtocolError or RetriableError where there is none now, ClusterError where we may not know it.
         """
         address = self._coordinators.get((key_type, key))
         if address is None:
@@ -531,7 +531,7 @@ class Cluster:
         """Values of settings of a TOPIC, or of a BROKER by its id, asked once; what it does not have is left out.
 
         Raises:
-            OSError, ProtocolError, PassingError: ask again, `retrying` does.
+            OSError, ProtocolError, RetriableError: ask again, `retrying` does.
             ClusterError: the cluster refused.
         """
         connection = self._any_connection() if kind == TOPIC else self._connection(self._nodes[int(name)])
@@ -569,7 +569,7 @@ def _check_topic(topic: MetadataResponseTopic) -> None:
 
 
 def check(code: int, what: str) -> None:
-    """Raise PassingError or ClusterError for an error code that is not NONE."""
+    """Raise RetriableError or ClusterError for an error code that is not NONE."""
     if code in PASSING:
         raise RetriableError(f"{what}: {error_name(code)}")
     if code != ErrorCode.NONE:

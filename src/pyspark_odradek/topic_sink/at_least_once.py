@@ -1,8 +1,8 @@
-"""The topic sink that is at-least-once; `exact_sink` has the other.
+"""The at-least-once topic sink; `exact_sink` has the exactly-once one.
 
 A task produces through librdkafka with an idempotent producer and waits for every
-acknowledgement (acks=all). A task or batch that Spark runs again writes its records again: that is what at-least-once
-means, and the first batch of a query says so in the log. Readers that need each record once must tell by key or id.
+acknowledgement (acks=all). A task or batch that Spark runs again writes its records again, which the first batch of
+a query logs. Consumers that need each record once must recognize repeats by a key or an id.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AT_LEAST_ONCE = (
     "the topic sink is at-least-once: a task or batch that runs again writes its records again; "
     "let readers tell them by key or id"
 )
-# What librdkafka says that was built without Kerberos.
+# The error of librdkafka if it was built without Kerberos.
 NO_KERBEROS = "No provider for SASL mechanism GSSAPI"
 POLL_EVERY = 1000  # records between two looks for delivery reports, which come for failures only
 
@@ -43,7 +43,7 @@ class Written(WriterCommitMessage):
 
 
 class _Writer:
-    """What both writers share; picklable."""
+    """The common part of both writers; picklable."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
@@ -112,7 +112,7 @@ class _Writer:
         return self.framing.encode(found) if self.framing is not None and column == "value" else found
 
     def _make(self, topics: set[str | None]) -> None:
-        """Create those that do not exist, where the options say so."""
+        """Create missing topics, if the options allow it."""
         if not self.options.create_topic:
             return
         for topic in sorted(filter(None, topics - self._made)):
@@ -121,7 +121,8 @@ class _Writer:
 
 
 class _Delivery:
-    """Counts what was produced and keeps the first failures; what has not failed when a flush ends is acknowledged."""
+    """Counts produced records, and stores the first errors; after a flush all records without an error are
+    acknowledged."""
 
     def __init__(self) -> None:
         self.produced = 0
@@ -145,7 +146,7 @@ class StreamTopicWriter(_Writer, DataSourceStreamArrowWriter):
     """`df.writeStream.format("odradek")`."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing to do: what the tasks wrote is acknowledged already."""
+        """Nothing to do: the records of the tasks are acknowledged already."""
         if batchId == 0:
             log.warning("%s", AT_LEAST_ONCE)
 

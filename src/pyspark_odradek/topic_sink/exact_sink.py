@@ -55,7 +55,7 @@ class BatchIndex(NamedTuple):
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task has made: where its batches lie, or the batches themselves."""
+    """The result of a task: the file of its batches, or the batches themselves."""
 
     query_id: str
     run_id: str
@@ -123,7 +123,7 @@ class _Stage:
 
 
 class ExactWriter:
-    """What all writers share; picklable."""
+    """The common part of all writers; picklable."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
@@ -153,13 +153,13 @@ class ExactWriter:
                 stage.add(encoder.encode(chunk, time.time_ns() // 1_000_000))
             inline, file = stage.finish()
         except Exception:
-            # Not where the process is ended: the file goes with those of its batch.
+            # Not if the process is killed: the file is removed with those of its batch.
             stage.discard()
             raise
         return Staged(query_id, run_id, batch_id, stage.index, inline, file)
 
     def commit_staged(self, messages: list[Staged], batch_id: int | None) -> None:
-        """Write what the tasks have staged, once; then remove it. Raises as `TransactionalCommit.commit`."""
+        """Write the staged batches once, and remove the files. Raises as `TransactionalCommit.commit`."""
         query_id, run_id = messages[0].query_id, messages[0].run_id
         _check_same_batch(messages, (query_id, run_id, batch_id))
         partitions = frozenset(TopicPartition(i.topic, i.partition_id) for m in messages for i in m.index)
@@ -189,7 +189,7 @@ class ExactWriter:
             )
 
     def transaction(self, query_id: str, batch_id: int | None) -> TransactionalCommit:
-        """What commits a batch of a query."""
+        """The object that commits batches of a query."""
         options = self.options
         markers = None
         if options.marker_topic is not None:
@@ -246,12 +246,12 @@ class ExactBatchWriter(ExactWriter, DataSourceArrowWriter):
             self.commit_staged(staged, None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what the tasks have staged: nothing of it was committed, or all of it."""
+        """Remove the staged files: all or none of them are committed."""
         sweep(self.staging, self.write_id, "", None)
 
 
 class Topics:
-    """How many partitions a topic has, asked once in a task; creates it where the options say so."""
+    """The partition counts of topics, requested once in a task; creates topics if the options allow it."""
 
     def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
         self._cluster = cluster
@@ -279,7 +279,7 @@ def _all_batches(messages: list[Staged], staging: Staging) -> Iterator[EncodedBa
 
 
 def chunks(iterator: Iterator[Any], columns: Mapping[str, str], framing: Framing | None = None) -> Iterator[Any]:
-    """Rows of about CHUNK_BYTES at a time, with our names and types: what comes in small pieces is put together."""
+    """Rows in chunks of about CHUNK_BYTES, with our names and types; small pieces are combined."""
     waiting: list[Any] = []
     size = 0
     for batch in iterator:
@@ -306,11 +306,12 @@ def _named(batch: Any, columns: Mapping[str, str], framing: Framing | None) -> A
 
 
 def sweep(staging: Staging, query_id: str, run_id: str, batch_id: int | None) -> None:
-    """Remove what is staged up to this batch, by this run and by others. A failure costs only room.
+    """Remove staged files up to this batch, of this run and of others. An error only leaves files.
 
-    A task that ran twice may stage when its batch has been removed already: the next batch of the run removes that. Of
-    other runs a process asks once in a run, since object stores keep their folders. What is staged for a later batch
-    may be decided: then it is a newer run's, and its rows may have to be written again.
+    A task that ran twice may stage files after its batch was removed: the next batch of the run removes them. Other
+        runs
+    are checked once in each process of a run, since object stores keep their folders. Files of a later batch stay: they
+    are of a newer run, whose batch may be decided, and needed for a repair.
     """
     try:
         if batch_id is None:

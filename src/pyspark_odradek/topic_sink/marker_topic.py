@@ -1,14 +1,14 @@
-"""The marker of a query in a compacted topic, where it does not expire: the newest batch that is in the topics.
+"""The marker of a query in a compacted topic, where it does not expire: the newest committed batch.
 
-A marker is a record that is written in the batch's own transaction: its key is the query's transactional id, which says
-the partition too (murmur2), its value is JSON: batch, run and plan, and the transactions of its tasks where these write
-(`task_writers`). One topic may serve many queries.
+A marker is a record in the batch's own transaction. Its key is the query's transactional id, which determines the
+partition (murmur2). Its value is JSON: batch, run and plan, and the transactions of tasks if these write
+(`task_writers`). Many queries can share one topic.
 
-A reader of committed records would stop at the first transaction that any of those queries has open in the partition,
-for as long as a dead driver's takes to time out, and miss what lies behind. So the partition is read from its start to
-its high watermark, and the ends of transactions are followed here: a record counts where its own transaction is
-committed, whatever else is open. Of all records one is kept in memory, and one fetch. A process that has read once goes
-on from there: of several queries in one application each batch may start again (`transaction.py`).
+A `read_committed` consumer would stop at the first open transaction of any query in the partition, until the timeout of
+a dead driver. So the partition is read from its start to its high watermark, and transactions are tracked here: a
+record counts if its own transaction is committed, whatever else is open. Only one record and one fetch are in memory. A
+process continues at its last position: with several queries in one application each batch may begin again
+(`transaction.py`).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from pyspark_odradek.topic_sink.task_writers.prepared import Prepared
 
 log = logging.getLogger("pyspark_odradek")
 
-# Of a topic that is made here. Only closed segments are compacted, and the ends of transactions stay for
-# delete.retention.ms: by the defaults, 1 GiB and a day, each start of a query would read that much. A marker that names
-# tasks takes 20 to 50 bytes for each, and may be as large as a segment.
+# Settings of a created topic. Only closed segments are compacted, and transaction markers stay for
+# delete.retention.ms: with the defaults, 1 GiB and a day, each start of a query would read that much. A marker with
+# tasks has 20 to 50 bytes for each, and may be as large as a segment.
 SETTINGS: Final[Mapping[str, str]] = {
     "cleanup.policy": "compact",
     "segment.bytes": str(4 << 20),
@@ -80,19 +80,19 @@ class Marker(NamedTuple):
 
 
 def newer(one: Marker | None, other: Marker | None) -> Marker | None:
-    """That of the later batch; None where there is none."""
+    """The marker of the later batch; None if there is none."""
     return max(filter(None, (one, other)), key=lambda marker: marker.batch_id, default=None)
 
 
 class Entry(NamedTuple):
-    """A record under the key that is looked for; None as value takes it back."""
+    """A record with the key; the value None deletes the marker."""
 
     offset: int
     value: bytes | None
 
 
 class NewestOfKey:
-    """Finds the newest committed record of one key in a partition's log, which is handed over in its order.
+    """Finds the newest committed record of one key in a partition's log, whose batches are passed in order.
 
     `newest` is that record; `open` are the records behind it, by producer id, whose transactions have not ended yet.
     Source: KIP-98.
@@ -150,9 +150,9 @@ class MarkerTopic:
     """The topic in which queries keep their markers.
 
     Args:
-        cluster: where it is.
+        cluster: of the topic.
         topic: its name.
-        replication_factor: of one that is made here; -1 for the brokers' default.
+        replication_factor: of a created topic; -1 for the brokers' default.
     """
 
     def __init__(self, cluster: Cluster, topic: str, *, replication_factor: int = -1) -> None:
@@ -161,7 +161,7 @@ class MarkerTopic:
         self.replication_factor = replication_factor
 
     def ensure(self) -> None:
-        """Make the topic where it is not there. Raises ClusterError, also where its records would expire."""
+        """Create the topic if it is missing. Raises ClusterError, also if its records would expire."""
         cluster, topic = self.cluster, self.topic
         if topic not in cluster.partitions([topic]) and cluster.create_topic(
             topic, 1, self.replication_factor, SETTINGS
@@ -182,8 +182,8 @@ class MarkerTopic:
         """The marker as a record batch, and the partition that it goes to.
 
         Raises:
-            OSError, ProtocolError, PassingError: ask again.
-            ClusterError: the topic is gone, or takes no marker of so many tasks.
+            OSError, ProtocolError, RetriableError: ask again.
+            ClusterError: the topic is deleted, or the marker with all tasks is too large for it.
         """
         content: dict[str, Any] = {"batch": marker.batch_id, "run": marker.run_id, "plan": marker.plan}
         if marker.tasks is not None:
@@ -211,18 +211,18 @@ class MarkerTopic:
             )
 
     def read(self, key: str, *, stable: bool, known: Marker | None = None) -> Marker | None:
-        """The newest committed marker of a query, or `known` where that is newer; None where there is none.
+        """The newest committed marker of a query, or `known` if that is newer; None if there is none.
 
-        It may lie in any partition: the key's place is another one whenever partitions are added to the topic.
+        It may be in any partition, because added partitions change the partition of a key.
 
         Args:
             key: the query's transactional id.
-            stable: a transaction of this query that is open is waited for, by a PassingError; not where it is of a
+            stable: a transaction of this query that is open is waited for, by a RetriableError; not where it is of a
                 batch that is marked already, so that whatever becomes of it the answer is the same.
-            known: what is committed elsewhere.
+            known: the marker that is committed elsewhere.
         Raises:
-            OSError, ProtocolError, PassingError: ask again.
-            ClusterError: the topic is gone, may not be read, or has something else under this key.
+            OSError, ProtocolError, RetriableError: ask again.
+            ClusterError: the topic is deleted, may not be read, or has another record with this key.
         """
         found: Marker | None = None
         unended: list[tuple[int, Entry]] = []
@@ -248,11 +248,11 @@ class MarkerTopic:
         return self.cluster.partitions([self.topic], must_exist=True, advice=advice)[self.topic]
 
     def _newest(self, key: str, partition_id: int) -> NewestOfKey:
-        """What the partition's log has to its end; a failure on the way keeps what was read."""
+        """Read the partition to its end; after an error the position is kept."""
         partition = TopicPartition(self.topic, partition_id)
         start = self.cluster.list_offsets({partition: EARLIEST}).get(partition)
-        # A leader that is new may have an old high watermark: it does not tell its end, then, and is asked again. So
-        # the end is asked for last; and uncommitted, as another query's open transaction would hold it back.
+        # A new leader may have an old high watermark: then it returns an error for the end, and the request is retried.
+        # So the end is requested last; uncommitted, since an open transaction of another query would hold it back.
         end = self.cluster.list_offsets({partition: LATEST}, READ_UNCOMMITTED).get(partition)
         if end is None or start is None:
             raise RetriableError(f"{self.topic}-{partition_id} is not there")
@@ -276,7 +276,7 @@ class MarkerTopic:
                     "Mend the broker's log, or name another topic: the group's marker counts then"
                 ) from error
             position = batches[-1].last_offset + 1 if batches else position
-            # A broker looks at its high watermark first: the last stable offset may be behind it, and an abort between.
+            # A broker checks its high watermark first: the last stable offset may be lower, with an abort in between.
             is_end = position >= max(answer.high_watermark, answer.last_stable_offset, end)
             if is_end:
                 found.settle(answer.last_stable_offset)
@@ -289,7 +289,7 @@ class MarkerTopic:
                 raise RetriableError(f"{self.topic}-{partition_id} has no record from offset {position} on")
 
     def _fetch(self, partition: TopicPartition, position: int) -> PartitionData:
-        """An answer, which may say that the offset is out of range; waits as long as a quota puts it off."""
+        """Fetch once; the response may be OFFSET_OUT_OF_RANGE. Waits while a quota throttles the fetch."""
         settings = self.cluster.settings
         where = f"fetch of {partition.topic}-{partition.partition_id}"
         deadline = time.monotonic() + settings.default_api_timeout_ms / 1000
@@ -332,13 +332,13 @@ class MarkerTopic:
             ) from None
 
 
-# How far this process has read (exclusive) and what it has found, by process, topic id, partition and key. Of this
-# process: a fork's copies are another process's.
+# The position (exclusive) and the result of this process, by process id, topic id, partition and key. The process id
+# distinguishes the copies of a fork.
 _READ: dict[tuple[int, UUID | None, TopicPartition, str], tuple[int, Entry | None]] = {}
 
 
 def _batch_of(entry: Entry) -> int | None:
-    """The batch of a record that may not be committed; None where that is no marker."""
+    """The batch of a record that may be uncommitted; None if it is no marker."""
     try:
         return int(json.loads(entry.value or b"")["batch"])
     except (ValueError, TypeError, KeyError):

@@ -37,12 +37,12 @@ TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
 class TransactionalSender:
-    """Stamps batches with their producer and sends them; those of one partition in the order in which they come.
+    """Stamps batches with their producer and sends them; those of one partition in the given order.
 
     Args:
         sequences: the next sequence of each partition in this epoch of the producer; updated.
-        partitions: all that will be written to. Their leaders are found before anything is sent, since a connection
-            that waits for an answer can be asked nothing else.
+        partitions: all partitions that will be written. Their leaders are looked up before anything is sent, since a
+            connection that waits for a response cannot be used.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class TransactionalSender:
         filling[partition] = data
 
     def finish(self) -> None:
-        """Send what is left and wait until every batch is acknowledged.
+        """Send the remaining batches, and wait until all are acknowledged.
 
         Raises:
-            OSError, ProtocolError, PassingError: the whole transaction is retried.
-            ClusterError: a batch is refused for good.
+            OSError, ProtocolError, RetriableError: the whole transaction is retried.
+            ClusterError: a batch is refused permanently.
         """
         for connection in list(self._filling):
             self._send(connection)

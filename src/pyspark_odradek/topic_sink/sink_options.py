@@ -44,8 +44,8 @@ COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
 OF_THE_BROKER = frozenset({"offset", "timestamptype"})
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
 DRIVER, TASKS = "driver", "tasks"  # who writes the rows of an exactly-once stream to the brokers
-# A task's transaction is open until the last task of its batch has ended, or until a driver that died is started again:
-# what times out by then costs a repair. Readers wait for so long only where no driver comes. Brokers allow 15 minutes.
+# A task's transaction is open until the last task of its batch has ended, or until a dead driver is restarted: a
+# timeout before that costs a repair. Consumers are blocked for so long only without a driver. Brokers allow 15 minutes.
 TASKS_TIMEOUT_MS = 300_000
 DEFAULT_PREFIX = "odradek-sink."
 # Settings of Kafka's Java producer that the exactly-once sink honours, beside those of any client.
@@ -101,7 +101,7 @@ class SinkOptions:
         return BatchFormat(codec, level, number_setting(self.kafka, "batch.size", BatchFormat.batch_bytes, 1, 1 << 28))
 
     def columns(self, schema: StructType) -> dict[str, str]:
-        """The columns to be written, with their types. Raises OptionError for what the sink does not take."""
+        """The columns to be written, with their types. Raises OptionError for other columns."""
         found = {field.name.lower(): field for field in schema}
         unknown = sorted(found.keys() - set(COLUMNS) - OF_THE_BROKER)
         if unknown:
@@ -118,7 +118,7 @@ class SinkOptions:
         return {name: types[name].simpleString() for name in COLUMNS if name in types.keys() - left_out}
 
     def framing(self, schema: StructType) -> Framing | None:
-        """What encodes the column of values; None where that is bytes already. Raises OptionError, ClusterError."""
+        """The encoder of the value column; None if it is binary. Raises OptionError, ClusterError."""
         if self.values is None:
             return None
         from pyspark_odradek.values.framing import framing_of
@@ -126,7 +126,7 @@ class SinkOptions:
         return framing_of(self.values, next(field.dataType for field in schema if field.name.lower() == "value"))
 
     def ensure(self, cluster: Cluster, topic: str) -> None:
-        """Create the topic where the options ask for it and it does not exist. Raises ClusterError."""
+        """Create a missing topic, if the options allow it. Raises ClusterError."""
         if not self.create_topic or topic in cluster.partitions([topic]):
             return
         if cluster.create_topic(topic, self.topic_partitions, self.topic_replication_factor, self.topic_settings):
@@ -157,10 +157,10 @@ def _check_types(types: Mapping[str, DataType], *, has_own_values: bool) -> None
 
 
 def parse_sink_options(given: Mapping[str, str], *, streaming: bool, overwrite: bool) -> SinkOptions:
-    """Validate a sink's options; a stream is exactly-once where nothing else is said, a batch at-least-once.
+    """Validate a sink's options; by default a stream is exactly-once, a batch at-least-once.
 
     Raises:
-        OptionError: with the name of the option and what it may be.
+        OptionError: with the name of the option and its valid values.
     """
     options = lowered(given)
     check_names({name: value for name, value in options.items() if not name.startswith("topic.")}, WRITE_OPTIONS)
@@ -195,7 +195,7 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool, overwrite: 
 
 
 def _new_topic(options: Mapping[str, str], *, has_marker_topic: bool) -> dict[str, Any]:
-    """How a topic is created, where that is asked for. Raises OptionError for what would have no effect."""
+    """The settings of a created topic, if requested. Raises OptionError for options without effect."""
     create = boolean(options, "createTopic", False)
     partitions = count(options, "topicPartitions")
     replication_factor = count(options, "topicReplicationFactor")
@@ -215,7 +215,7 @@ def _new_topic(options: Mapping[str, str], *, has_marker_topic: bool) -> dict[st
 
 
 def _gate(options: Mapping[str, str], delivery: str, streaming: bool) -> str | None:
-    """The name of the output lease, where there is one. Raises OptionError for what cannot be with it."""
+    """The name of the output lease, if there is one. Raises OptionError for incompatible options."""
     gate = lease_name(options)
     if gate is None:
         if "groupid" in options:
@@ -231,7 +231,7 @@ def _gate(options: Mapping[str, str], delivery: str, streaming: bool) -> str | N
 
 
 def _marker_topic(options: Mapping[str, str], delivery: str, streaming: bool) -> str | None:
-    """The topic that keeps the marker, where there is one. Raises OptionError for what cannot be with it."""
+    """The marker topic, if there is one. Raises OptionError for incompatible options."""
     topic = options.get("markertopic")
     if topic is None:
         return None
@@ -247,7 +247,7 @@ def _marker_topic(options: Mapping[str, str], delivery: str, streaming: bool) ->
 
 
 def _writers(options: Mapping[str, str], delivery: str, streaming: bool) -> str:
-    """Who writes to the brokers. Raises OptionError for what cannot be with it."""
+    """Who writes to the brokers. Raises OptionError for incompatible options."""
     writers = options.get("exactlyoncewriters", DRIVER).lower()
     if writers not in (DRIVER, TASKS):
         raise OptionError(f"exactlyOnceWriters is {DRIVER} or {TASKS}, not {writers!r}")

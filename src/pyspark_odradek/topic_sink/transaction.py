@@ -1,22 +1,22 @@
-"""One micro-batch in one transaction: its records and a marker that says so become visible together, or not at all.
+"""One micro-batch in one transaction: its records and its marker become visible together, or not at all.
 
-The transactional id belongs to the query, and so does the marker: an offset, the batch's number, that a group of the
-same name commits inside the transaction. A commit goes
+The transactional id and the marker belong to the query. The marker is the batch's number, committed in the transaction
+as an offset of a group with the same name. The steps of a commit are
 
-    begin     InitProducerId: fences an older run of the query and settles what it left unfinished
-    marker    OffsetFetch: this batch may be there already, where a driver died before Spark heard of it
+    begin     InitProducerId: fences an older run of the query, and completes its open transaction
+    marker    OffsetFetch: this batch may be there already, if a driver died before Spark recorded it
     produce   AddPartitionsToTxn, Produce
     mark      AddOffsetsToTxn, TxnOffsetCommit
     end       EndTxn
 
-The offset expires. With a marker topic there is a second marker, a record that goes out with those of the batch, and
-`marker` is the newer one of both: they are committed together, so that a query may get the topic, or leave it, whenever
-it is started. After batches without the topic its marker is an older one, and the group alone is right.
+The offset expires. With a marker topic there is a second marker, a record in the same transaction, and `marker` is the
+newer one of both. They are committed together, so that a query can add or remove the topic at any start. After batches
+without the topic its marker is outdated, and only that of the group is right.
 
-A retriable failure is answered by starting again: what was unfinished is then aborted, and the marker
-says whether an end whose response was lost had happened. The first two steps are needed once in a run of a query, as
-long as one process commits its batches: Spark gives a batch to whichever of its processes is idle, so that those of
-several queries in one application are exchanged, and a process that has missed a batch starts again. Source: KIP-98,
+After a retriable error the commit starts again: the unfinished transaction is aborted, and the marker shows whether an
+EndTxn whose response was lost has taken effect. The first two steps are needed once in a run of a query, as long as one
+process commits its batches. Spark gives a batch to any idle process, so with several queries in one application the
+processes change, and a process that has missed a batch starts again. Source: KIP-98,
 KIP-360, KIP-447.
 """
 
@@ -81,9 +81,9 @@ LOST = frozenset(
         ErrorCode.TRANSACTION_ABORTABLE,
     }
 )
-# The coordinator still writes the markers of the transaction before: a moment, not a failure.
+# The coordinator still writes the markers of the previous transaction: a short wait, no error.
 CONCURRENT_BACKOFF_S = 0.005
-# How often the marker is asked for while a transaction that writes it is open, before it is read without that one.
+# The attempts to read a pending marker, before it is read without the open transaction.
 MARKER_TRIES = 5
 # In the metadata of the group's marker behind the run: no plan is known; the batch was written by its tasks.
 NO_PLAN, BY_TASKS, BEFORE = "-", "tasks", "before="
@@ -93,9 +93,9 @@ MOST_BEFORE = 4
 
 @dataclass
 class Session:
-    """What a process holds at the coordinator for a run of a query, as long as it commits all batches of that.
+    """The producer of a process for a run of a query, as long as it commits all batches of that run.
 
-    `is_settled` while the next transaction may simply begin.
+    `is_settled` if the next transaction can begin without initialization.
     """
 
     run_id: str
@@ -111,13 +111,13 @@ class Session:
 
 
 class Work(NamedTuple):
-    """What one transaction writes.
+    """The content of one transaction.
 
-    `batches` yields the record batches again at each call, in the order of each partition; `partitions` are all that
-    they go to. `batch_id` is None for a batch query, which has no marker: it writes all or nothing, once a try. `plan`
-    distinguishes a batch from another one of its number (`checkpoint.plan_of`); empty where it is not known. `tasks`
-    are the transactions in which tasks have written the records, so that the marker alone is left to be written.
-    `is_known` where a task has found the batch in the sink, and has written nothing: so it has to be there.
+    `batches` yields the record batches again at each call, in the order of each partition; `partitions` are their
+    partitions. `batch_id` is None for a batch query, which has no marker: each attempt writes all or nothing. `plan`
+    distinguishes two batches with one number (`checkpoint.plan_of`); empty if unknown. `tasks` are the transactions in
+    which tasks have written the records, so that only the marker is written here. `is_known` if a task has found the
+    batch in the sink, and has written nothing: then the marker must exist.
     """
 
     batch_id: int | None
@@ -133,11 +133,11 @@ class TransactionalCommit:
     """Commits the batches of one query, one after another. Not for several threads.
 
     Args:
-        cluster: where the topics are.
-        transactional_id: of the query; also the name of the group that holds the marker.
-        transaction_timeout_ms: after so long the coordinator takes an unfinished transaction back.
-        marker_topic: holds the marker, too.
-        checkpoint: the query's, where it is known: says when a batch was planned whose marker is not found.
+        cluster: of the topics.
+        transactional_id: of the query; also the name of the group with the marker.
+        transaction_timeout_ms: the time after which the coordinator aborts an open transaction.
+        marker_topic: has the marker too.
+        checkpoint: the query's, if known: has the time at which a batch without a marker was planned.
     """
 
     session_kind: ClassVar[type[Session]] = Session
@@ -159,12 +159,12 @@ class TransactionalCommit:
         self._doubt_reported = False
 
     def commit(self, work: Work) -> bool:
-        """Write the batch and its marker; False where it is there already.
+        """Write the batch and its marker; returns False if it is there already.
 
         Raises:
             FencedError: another run of the query took over, or has written later batches.
-            ClusterError: the cluster refused, or did not answer within `default.api.timeout.ms`; nothing is visible
-                of the batch then, unless only the answer to the last request was lost, which the next try finds out.
+            ClusterError: the cluster refused, or did not respond within `default.api.timeout.ms`; nothing of the batch
+                is visible then, unless only the response to the last request was lost, which the next attempt detects.
             StagingError: a staged file cannot be read; nothing is visible of the batch.
         """
         session = self._session(work)
@@ -236,7 +236,7 @@ class TransactionalCommit:
         session.is_settled = True
 
     def _settle(self, session: Session, found: Marker, deadline: float) -> None:
-        """Bring a batch that is decided to its end. After a passing error all begins again, and comes here again."""
+        """Complete a decided batch. After a retriable error the commit starts again, and returns here."""
         session.is_settled = False
         if found.tasks is not None:
             session.settled_run_id = found.run_id
@@ -244,11 +244,11 @@ class TransactionalCommit:
         session.is_settled = True
 
     def end_tasks(self, session: Session, found: Marker, deadline: float) -> None:
-        """Commit the transactions of a batch's tasks; here there is none who has any (`task_writers.decided`)."""
+        """Commit the transactions of a batch's tasks; without task writers there are none (`task_writers.decided`)."""
         raise ClusterError(f"batch {found.batch_id} was written by tasks, and not by this driver")
 
     def begin(self, session: Session, deadline: float) -> None:
-        """Become the only producer of the query; what an older one left unfinished is aborted."""
+        """Become the only producer of the query; the open transaction of an older one is aborted."""
         if session.producer_id >= 0:
             self._abort(session, deadline)
         request = InitProducerIdRequest(
@@ -287,16 +287,16 @@ class TransactionalCommit:
         raise RetriableError("the transaction timed out (kafka.transaction.timeout.ms)")
 
     def _abort(self, session: Session, deadline: float) -> None:
-        """Take back what this run left unfinished; only then may it go on under its own producer id (KIP-360)."""
+        """Abort the open transaction of this run; only then may it continue with its producer id (KIP-360)."""
         try:
             self.end(session, deadline, committed=False)
         except RetriableError as error:
             log.debug("nothing to take back: %s", error)
 
     def marker(self, *, stable: bool = True) -> Marker | None:
-        """The newest batch that is in the topics; None where there is none, or it has expired.
+        """The newest committed batch; None if there is none, or its marker has expired.
 
-        With `stable` an open transaction that may change the answer is waited for, by a PassingError.
+        With `stable` an open transaction that may change the answer is waited for, by a RetriableError.
         """
         found = group_marker(self.cluster, self.transactional_id, stable=stable)
         if self.marker_topic is None:
@@ -415,7 +415,7 @@ class TransactionalCommit:
         self.end(session, deadline)
 
     def _reset(self, session: Session) -> None:
-        """Abort at once, where it can be had: readers need not wait for the timeout of the transaction."""
+        """Abort at once if possible, so that consumers do not wait for the timeout of the transaction."""
         try:
             self.cluster.forget()
             self.end(session, time.monotonic() + LAST_BACKOFF_MS / 1000, committed=False)
@@ -423,13 +423,13 @@ class TransactionalCommit:
             log.debug("the transaction is taken back by its timeout: %s", error)
 
     def _refuse_if_behind(self, session: Session, batch_id: int, plan: str) -> None:
-        """A driver that has to end anyway ends before it fences a healthy one: it is behind, or its plan is another.
+        """End a driver that is behind, or has another plan, before it fences a healthy one.
 
-        Or another run has taken over from it: a process that begins again, as it does when it has missed a batch, would
-        fence that one, and be fenced in turn.
+        The same if another run has replaced it: a process that begins again, because it has missed a batch, would fence
+        that run, and be fenced in turn.
 
-        The marker of a batch that was just committed is on its way for a moment, which is waited for. One that a dead
-        driver left open is not: to begin is what settles it.
+        The marker of a batch that was just committed may be pending for a short time, which this waits for. It does not
+        wait for that of a dead driver, which the InitProducerId of this run completes.
         """
         found, _ = self._newest_known()
         if found is not None:
@@ -448,7 +448,7 @@ class TransactionalCommit:
         return self.marker(stable=False), False
 
     def _found(self, session: Session, batch_id: int, plan: str) -> Marker | None:
-        """The batch in the sink. Raises FencedError where that has later ones, or another one of this number."""
+        """The batch in the sink. Raises FencedError if the sink has later ones, or another one with this number."""
         found = self.marker()
         if found is not None:
             _refuse_if_overtaken(found, session.run_id)
@@ -462,7 +462,7 @@ class TransactionalCommit:
         return found
 
     def _warn_of_doubt(self, batch_id: int) -> None:
-        """Say so where an earlier run may have written a batch whose marker has expired since."""
+        """Warn if an earlier run may have written the batch, and its marker has expired since."""
         planned = None if self._doubt_reported else planned_ms(self.checkpoint, batch_id)
         if planned is None:
             return
@@ -487,7 +487,8 @@ class TransactionalCommit:
     def _coordinated(
         self, key: ApiKey, request: Message, answer: type[R], deadline: float, transactional_id: str | None = None
     ) -> R:
-        """Ask the coordinator, of another id where one is given; wait while it finishes the transaction before."""
+        """Send a request to the coordinator (of another id if given); wait while it completes the previous
+        transaction."""
         while True:
             connection = self.cluster.coordinator(transactional_id or self.transactional_id, TRANSACTION)
             found = connection.request(key, request, answer)
@@ -501,7 +502,7 @@ class TransactionalCommit:
         check(code, what)
 
     def _session(self, work: Work) -> Session:
-        """What this process holds; nothing where another one has committed since, which has a newer epoch then."""
+        """The producer of this process; None if another process has committed since, with a newer epoch."""
         key = (os.getpid(), self.transactional_id)
         session = _SESSIONS.get(key)
         if session is None or session.run_id != work.run_id or not _follows(work.batch_id, session.batch_id):
@@ -530,7 +531,7 @@ def group_marker(cluster: Cluster, group: str, *, stable: bool) -> Marker | None
 
 
 def _refuse_if_overtaken(found: Marker, run_id: str) -> None:
-    """Raise FencedError where a run has taken over from another one, which is asked about."""
+    """Raise FencedError if another run has replaced this one."""
     if run_id in found.before:
         raise FencedError(
             f"another run of this query has taken over its sink, and has written batch {found.batch_id}: two drivers "

@@ -1,13 +1,13 @@
-"""What the driver does with the transactions of a batch's tasks, once the marker that names them is committed.
+"""Ends the transactions of a batch's tasks in the driver, once the marker with their list is committed.
 
-    end_task   EndTxn with commit: again and again, by whichever run finds the marker, until it is known to be there
-    is_there   where the brokers refuse that: the evidence says whether it was committed before
-    repair     where it was aborted: its rows and its evidence again, from the staged file, under the query's own id
-    fence      before the decision: what attempts in vain have left open is aborted, and they cannot go on
+    end_task   EndTxn with commit, repeated by each run that finds the marker until the transaction is committed
+    is_there   if the brokers refuse that: the evidence shows whether it was committed before
+    repair     if it was aborted: its rows and its evidence are written again from the staged file, under the query's id
+    fence      before the decision: open transactions of attempts that are not in the list are aborted and fenced
 
-Whether a transaction is there is not concluded from an error code alone: the same code says that brokers have aborted
-it, or that an operator has ended the use of its id later. To repair is to write under the query's transactional id, so
-that of two drivers the later one alone can; it reads the evidence after it has fenced the earlier one. Source: KIP-98,
+A result is not concluded from an error code alone: the same code means that brokers have aborted the transaction, or
+that an administrator has ended the use of its id later. A repair writes under the query's transactional id, so that
+only the latest driver can; it reads the evidence after it has fenced the earlier one. Source: KIP-98,
 docs/adr/0022.
 """
 
@@ -49,8 +49,8 @@ SHORTEST_RETENTION_MIN = 1_440
 # Transactions are ended by so many threads at once, each of which has so many of them at least: a coordinator answers
 # an EndTxn when the decision is replicated, and the requests of one connection one after another.
 MOST_THREADS, EACH = 16, 8
-# What is written again goes into as many transactions as it takes, of so much of kafka.transaction.timeout.ms each: the
-# time of one is bounded, and the rows of a task are not.
+# A repair uses as many transactions as needed, each with this share of kafka.transaction.timeout.ms: the time of one is
+# bounded, and the rows of a task are not.
 PART_OF_TIMEOUT = 0.25
 
 
@@ -67,7 +67,7 @@ class DecidedCommit(TransactionalCommit):
             FencedError: another run of the query took over, and ends them.
             ClusterError: the cluster refused; or it is not known of a transaction whether it is there.
             StagingError: the rows of an aborted one are gone.
-            OSError, ProtocolError, PassingError: it is to be done again, after `begin`.
+            OSError, ProtocolError, RetriableError: it is to be done again, after `begin`.
         """
         if not found.tasks:
             raise ClusterError(
@@ -86,16 +86,17 @@ class DecidedCommit(TransactionalCommit):
             self.repair(session, found.batch_id, task)
 
     def mark(self, session: Session, work: Work, deadline: float) -> None:
-        """As it says, and fence the attempts that are not to be committed. By then no later driver has fenced us."""
+        """Mark the batch, after attempts that are not in the list are fenced. No later driver has fenced this one by
+        then."""
         super().mark(session, work, deadline)
         if work.tasks is not None:
             self._fence_others({task.transactional_id for task in work.tasks})
 
     def _fence_others(self, decided: Collection[str]) -> None:
-        """Abort what attempts of this query have open that are not in the list, as far as brokers tell of it.
+        """Abort open transactions of this query that are not in the list, as far as the brokers report them.
 
-        Else readers would wait until it times out. An attempt that begins after this is in no list either: it is
-        aborted before the next decision.
+        Otherwise they would block consumers until their timeout. An attempt that begins after this is aborted before
+        the next decision.
         """
         try:
             ongoing = [id_ for id_, _ in self.cluster.ongoing_transactions()]
@@ -107,7 +108,7 @@ class DecidedCommit(TransactionalCommit):
             log.info("what attempts in vain have left open is aborted by its time-out: %s", error)
 
     def _fence_all(self, ids: Iterable[str]) -> None:
-        """`_fence` each; one that fails is asked for again behind the others, for a moment."""
+        """`_fence` each; a failed one is retried after the others, for a short time."""
         asked = deque(ids)
         until = time.monotonic() + LAST_BACKOFF_MS / 1000
         while asked:
@@ -122,7 +123,7 @@ class DecidedCommit(TransactionalCommit):
                 time.sleep(FIRST_BACKOFF_MS / 1000)
 
     def _fence(self, transactional_id: str) -> None:
-        """Abort what is open under an id, whose producer is fenced by it. It is under way on return, and not over."""
+        """Fence the producer of an id, which aborts its open transaction; the abort may still run on return."""
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=self.transaction_timeout_ms
         )
@@ -139,9 +140,9 @@ class DecidedCommit(TransactionalCommit):
             raise
 
     def _end_decided_before(self) -> None:
-        """End what the newest batch's tasks have left open, before this run ends over that batch.
+        """End the open transactions of the newest batch's tasks, before this run ends with an error over that batch.
 
-        That is decided, whatever this run is to do: no later one may come to end it before the brokers abort it.
+        That batch is decided, and perhaps no later run ends them before the brokers abort them.
         """
         found, _ = self._newest_known()
         if found is None:
@@ -161,7 +162,7 @@ class DecidedCommit(TransactionalCommit):
                 log.warning("batch %d is decided, and the rows of %s are not there", found.batch_id, task.path)
 
     def end_task(self, task: Prepared, deadline: float, *, committed: bool = True) -> bool:
-        """Ask for the end of a transaction; False where it cannot be ended so, or not any more."""
+        """End a transaction; returns False if the brokers refuse it."""
         request = EndTxnRequest(
             transactional_id=task.transactional_id,
             producer_id=task.producer_id,
@@ -177,10 +178,10 @@ class DecidedCommit(TransactionalCommit):
     def _end_all(
         self, tasks: Sequence[Prepared], deadline: float | None, *, committed: bool = True
     ) -> dict[Prepared, Answer]:
-        """Ask for the ends of all, by several threads; gives what `end_task` gave or raised for each.
+        """End all transactions, in several threads; returns the result or error of `end_task` for each.
 
-        Without a deadline each has a moment, and errors end it after `default.api.timeout.ms`. With one a thread asks
-        for nothing more after an error. What was not asked for is not in the answer.
+        Without a deadline each has a short time, and errors end it after `default.api.timeout.ms`. With a deadline a
+        thread stops after an error. Transactions without an attempt are not in the result.
         """
         count = min(MOST_THREADS, -(-len(tasks) // EACH))
         if count <= 1:
@@ -217,15 +218,16 @@ class DecidedCommit(TransactionalCommit):
         return time.monotonic() + self.cluster.settings.default_api_timeout_ms / 1000
 
     def is_there(self, task: Prepared, batch_id: int) -> bool:
-        """Whether the rows of a task are committed. Raises PassingError while a transaction is open that may say so."""
+        """Whether the rows of a task are committed. Raises RetriableError while a transaction is open that may say
+        so."""
         asked = [TopicPartition(task.topic, task.partition_id)]
         offsets = self.cluster.fetch_offsets(task.transactional_id, stable=True, partitions=asked)
         return any((offset, metadata) == (batch_id, task.evidence) for _, _, offset, metadata in offsets)
 
     def _settled(self, task: Prepared, batch_id: int) -> bool:
-        """`is_there`, and an attempt that has taken the id over is in no list: what it has open is aborted.
+        """`is_there`; if another attempt uses the id, which is in no list, its open transaction is aborted.
 
-        It may have written rows, and no evidence yet: then nothing is unstable, and its transaction is open, too.
+        It may have written rows without evidence: then no offset is pending, although its transaction is open.
         """
         try:
             if self.is_there(task, batch_id):
@@ -237,9 +239,9 @@ class DecidedCommit(TransactionalCommit):
         return False
 
     def repair(self, session: Session, batch_id: int, task: Prepared) -> None:
-        """Write the rows of a task whose transaction was aborted, with its evidence, in transactions of the query's.
+        """Write the rows of an aborted transaction, with its evidence, in transactions of the query's id.
 
-        Where there are several, each commits how far it came, and a repair that is begun again goes on from there.
+        Each of several transactions commits its position, from which another attempt continues.
         """
         log.warning(
             "batch %d: the brokers have ended %s before it was committed (kafka.transaction.timeout.ms=%d); its rows "
@@ -278,7 +280,7 @@ class DecidedCommit(TransactionalCommit):
     def _repair_part(
         self, session: Session, batch_id: int, task: Prepared, partitions: frozenset[TopicPartition], part: _Part
     ) -> tuple[int, EncodedBatch] | None:
-        """Write what a share of a transaction's time is enough for, and commit how far that is; the next frame."""
+        """Write rows for a share of the transaction timeout, and commit the position; returns the next frame."""
         patience_s = self.cluster.settings.default_api_timeout_ms / 1000
         deadline = time.monotonic() + patience_s
         session.transacting_since = time.monotonic()
@@ -290,9 +292,10 @@ class DecidedCommit(TransactionalCommit):
         return part.ahead
 
     def abandon(self, tasks: Iterable[Prepared], batch_id: int) -> None:
-        """Abort what tasks have written and no batch has, as far as it can be: its time-out would be waited for.
+        """Abort transactions of tasks that are in no batch, as far as possible, so that they do not block until their
+        timeout.
 
-        A batch that is decided keeps its own: an open transaction that may decide it lets all be as it is.
+        Those of a decided batch stay; if an open transaction may decide the batch, nothing is aborted.
         """
         try:
             found, is_certain = self._newest_known()
@@ -331,9 +334,9 @@ class DecidedCommit(TransactionalCommit):
 
 
 class _Part:
-    """Frames of a staged file, from one that was read ahead on, until a moment; one of them at least.
+    """Frames of a staged file, beginning with one that was read ahead, until a deadline; at least one.
 
-    `done` is the end of the last one that was given, in bytes of the file; `ahead` is the next one.
+    `done` is the end of the last returned frame, in bytes of the file; `ahead` is the next one.
     """
 
     def __init__(self, ahead: tuple[int, EncodedBatch], frames: Iterator[tuple[int, EncodedBatch]]) -> None:

@@ -45,11 +45,11 @@ class Prepared(NamedTuple):
 
     @property
     def evidence(self) -> str:
-        """What the offset's metadata says, so that it is no other transaction's of this id."""
+        """The metadata of the evidence, which distinguishes transactions of this id."""
         return f"{self.producer_id} {self.producer_epoch}"
 
     def partitions(self) -> frozenset[TopicPartition]:
-        """All that the rows go to, by a look at the whole file. Raises StagingError."""
+        """The partitions of the rows, by a scan of the whole file. Raises StagingError."""
         return frozenset(TopicPartition(batch.topic, batch.partition_id) for batch in self.batches())
 
     def batches(self) -> Iterator[EncodedBatch]:
@@ -73,9 +73,9 @@ class Prepared(NamedTuple):
 
 
 def evidence_offsets(prepared: Prepared, batch_id: int, done: int | None = None) -> list[TxnOffsetCommitRequestTopic]:
-    """What is committed with the rows, for the group of the transactional id's name.
+    """The offsets to commit with the rows, for the group with the transactional id as its name.
 
-    `done` is how far they are there, in bytes of the staged file, where they are not all of them.
+    `done` is the position in the staged file, in bytes, if not all rows are written.
     """
     evidence = prepared.evidence if done is None else f"{prepared.evidence} {done}"
     offset = TxnOffsetCommitRequestPartition(

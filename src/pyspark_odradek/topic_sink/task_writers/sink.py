@@ -1,4 +1,4 @@
-"""The writer of a stream whose tasks write to the brokers: no record passes through the driver, but to repair."""
+"""The writer of a stream whose tasks write to the brokers: no record passes through the driver, except in a repair."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from pyspark_odradek.topic_sink.task_writers.writing import (
 from pyspark_odradek.topic_sink.transaction import Work
 
 log = logging.getLogger("pyspark_odradek")
-TOLD_PARTITIONS = 16  # of a task, to find those that several tasks write to; each task's message has them
+REPORTED_PARTITIONS = 16  # of a task, to find those that several tasks write to; each task's message has them
 
 
 @dataclass
 class Handed(WriterCommitMessage):
-    """What a task has written; `prepared` is None where it had no rows, or found the batch in the sink: `is_known`.
+    """The result of a task; `prepared` is None if it had no rows, or found the batch in the sink: `is_known`.
 
-    `partitions` are where its rows went, not all where they are more than TOLD_PARTITIONS.
+    `partitions` are those of its rows, at most REPORTED_PARTITIONS.
     """
 
     task: Task
@@ -76,10 +76,10 @@ class TaskWritersStreamWriter(ExactWriter, DataSourceStreamArrowWriter):
             rows.discard()
             return Handed(task, is_known=True)
         except Exception:
-            # Not where the process is ended: the file goes with those of its batch.
+            # Not if the process is killed: the file is removed with those of its batch.
             rows.discard()
             raise
-        return Handed(task, sorted(rows.partitions)[:TOLD_PARTITIONS], prepared)
+        return Handed(task, sorted(rows.partitions)[:REPORTED_PARTITIONS], prepared)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Decide the batch, and end the transactions of its tasks. Raises as `DecidedCommit.end_tasks`."""
@@ -104,7 +104,8 @@ class TaskWritersStreamWriter(ExactWriter, DataSourceStreamArrowWriter):
         sweep(self.staging, task.query_id, task.run_id, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Abort what no batch has: a task failed, or the commit. What is decided stays, and the next run ends it."""
+        """Abort transactions that are in no batch, after an error of a task or the commit. The next run ends a decided
+        batch."""
         handed = _handed(messages)
         prepared = [each.prepared for each in handed if each.prepared is not None]
         if prepared:

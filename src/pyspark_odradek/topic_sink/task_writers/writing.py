@@ -1,10 +1,10 @@
-"""What a task does: its rows into a staged file, and into a transaction of its own that stays open.
+"""The work of a task: it writes its rows to a staged file, and in a transaction of its own that stays open.
 
-The transactional id is of the query, the task, its attempt, and one of SLOTS: the next batch takes the same ones again,
-and so does the next run, so that a cluster has no more of them than SLOTS for each of a query's tasks. The slot is by
-Spark's number of the attempt, which is no other one's in the application: two attempts that run at the same time have
-two names, those of a stage that is run again in all but one of SLOTS cases. An attempt that Spark gave up on, and that
-begins to write when its batch is decided, finds the marker, and writes nothing.
+The transactional id has the query, the task, its attempt, and one of SLOTS. Later batches and runs use the same ids, so
+that a cluster has at most SLOTS of them for each task of a query. The slot is computed from Spark's number of the
+attempt, which is unique in the application: two attempts at the same time have two names; those of a repeated stage
+have two names in all but one of SLOTS cases. An attempt that Spark gave up, and that begins to write when its batch is
+decided, finds the marker, and writes nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class StagedRows:
                 self._held.append(batch)
 
     def finish(self, transactional_id: str) -> Prepared | None:
-        """What will be handed over, without a producer yet; None where there are no rows. Raises StagingError."""
+        """The staged rows, without a producer yet; None if there are none. Raises StagingError."""
         if self._file is None:
             return None
         file: StagedFile = self._file.close(durable=True)
@@ -109,7 +109,7 @@ class TaskTransaction(TransactionalCommit):
         Raises:
             KnownBatchError: the batch is decided, and nothing is left open.
             AttemptFencedError: another attempt of this task, or the driver, has taken the transactional id over.
-            ClusterError: the cluster refused, or did not answer within `default.api.timeout.ms`.
+            ClusterError: the cluster refused, or did not respond within `default.api.timeout.ms`.
             StagingError: the staged file cannot be read.
         """
         session = Session(task.run_id, task.batch_id)
@@ -123,13 +123,13 @@ class TaskTransaction(TransactionalCommit):
         return prepared._replace(producer_id=session.producer_id, producer_epoch=session.producer_epoch)
 
     def begin(self, session: Session, deadline: float) -> None:
-        """As it says, but not where the batch is decided: a later one may use this id.
+        """Initialize the producer, unless the batch is decided: a later batch may use this id.
 
         Raises:
             KnownBatchError: the batch is decided.
         """
-        # What is not stable is no decision yet; the one before the next batch is, as that begins behind it. One that
-        # was fenced is asked as well: Apache Kafka lets it initialize once more.
+        # A pending marker is no decision; that of the previous batch is committed, since this batch begins after it. A
+        # fenced attempt is checked too, since Apache Kafka allows it to initialize again.
         found = group_marker(self.cluster, self.group, stable=False)
         if found is not None and session.batch_id is not None and found.batch_id >= session.batch_id:
             raise KnownBatchError(f"batch {session.batch_id}: the sink has batch {found.batch_id}")
