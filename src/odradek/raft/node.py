@@ -220,7 +220,7 @@ class RaftNode:
         return ready
 
     def _accept_leader(self, leader_id: int, leader_epoch: int, now_ms: int, ready: Ready) -> bool:
-        """Follow the leader that another replica names; returns False if that leadership is known to be over."""
+        """Follow the leader that another replica names; returns whether that leadership is known to be over."""
         over = (leader_id, leader_epoch) == self._ended_leadership
         if not over:
             self._follow(leader_id, leader_epoch, now_ms, ready)

@@ -37,8 +37,7 @@ def uuid_text(value: UUID) -> str:
 
 def uuid_of(text: str) -> UUID:
     """Read Kafka's text form of an id. Raises ValueError."""
-    data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    return UUID(bytes=data)
+    return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
 def encode_state(state: ElectionState, *, kraft_version: int, cluster_id: str, voters: Sequence[int]) -> bytes:

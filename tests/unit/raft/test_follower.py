@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from random import Random
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.real_io import RealClock
 from odradek.protocol.messages import fetch_response as fetched
 from odradek.protocol.messages import fetch_snapshot_response as pieces
+from odradek.raft import wire
 from odradek.raft.config import RaftConfig
 from odradek.raft.follower import Follower
 from odradek.raft.messages import EpochBegun, Ready
@@ -188,6 +190,26 @@ async def test_a_snapshot_that_the_leader_does_not_serve_is_given_up(refusal: An
     await home.follower.round()
     assert (home.storage.snapshots, home.storage.log.log_end_offset) == ([], 0)
     assert (home.node.leader_id, home.node.leader_epoch) == follows
+
+
+def refused(code: ErrorCode, leader: int = -1) -> fetched.FetchResponse:
+    answer = records(b"", error_code=int(code))
+    answer.responses[0].partitions[0].current_leader = fetched.LeaderIdAndEpoch(leader_id=leader, leader_epoch=EPOCH)
+    return answer
+
+
+async def test_a_refused_fetch_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Not if the answer names a leader: that is how a replica finds it."""
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    denied = fetched.FetchResponse(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    home = Home(refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, 2), *[refused(unknown)] * 3, denied, denied)
+    with caplog.at_level(logging.INFO):
+        for _ in range(6):
+            assert not await home.follower.round()
+    lines = [record for record in caplog.records if record.getMessage() == "metadata fetch from a replica failed"]
+    said = [(record.levelname, vars(record)["fields"]["peer"], vars(record)["fields"]["reason"]) for record in lines]
+    assert said == [("INFO", "two:9093", unknown.name), ("WARNING", "two:9093", "CLUSTER_AUTHORIZATION_FAILED")]
+    assert vars(lines[1])["fields"]["hint"] == wire.CLUSTER_ACTION_HINT
 
 
 def test_a_replica_whose_leader_is_silent_asks_the_others_in_turn() -> None:

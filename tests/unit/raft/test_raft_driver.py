@@ -98,6 +98,23 @@ async def test_a_leader_whose_log_fails_serves_nothing_more_and_is_reported_once
     await home.stop()
 
 
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), ApiError(ErrorCode.NOT_CONTROLLER), StorageError(HOME, "")])
+async def test_a_follower_goes_on_after_a_full_disk_alone(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = await Home().start()
+    ends = [ApiError(ErrorCode.KAFKA_STORAGE_ERROR), error]
+    found_full: list[int] = []
+
+    async def fails() -> bool:
+        home.driver._leader_changed.set()  # it does not pause
+        raise ends.pop(0)
+
+    monkeypatch.setattr(home.driver._follower, "round", fails)
+    monkeypatch.setattr(home.driver._space, "on_disk_full", lambda: found_full.append(len(ends)))
+    await asyncio.wait_for(home.driver._follow(), PATIENCE_S)
+    assert (ends, found_full, home.failures) == ([], [1], [error])
+    await home.stop()
+
+
 async def test_a_leader_whose_log_fails_leaves_leading_to_the_others() -> None:
     home = await Home().start()
     home.driver.node.voters_changed(PAIR, 0)

@@ -158,6 +158,16 @@ def test_a_large_snapshot_is_of_many_batches_in_order() -> None:
     assert [record.name for record in decode_snapshot(data).records if isinstance(record, TopicRecord)] == names
 
 
+def test_each_batch_of_a_snapshot_ends_with_the_record_that_fills_it() -> None:
+    extra = len(topic("x" * 32_000)) - 32_000
+    whole, left = divmod(BATCH_BYTES - 1, 32_000 + extra)
+    names = [*["x" * 32_000] * whole, "x" * (left - extra), "last"] * 2
+    data = encode_snapshot(
+        [TopicRecord(name=name) for name in names], metadata_version=VERSION, leader_epoch=1, now_ms=0
+    )
+    assert [len(each.records) for each in decode_batches(data)] == [1, whole + 2, whole + 2, 1]
+
+
 def test_a_snapshot_that_could_not_be_synced_leaves_nothing() -> None:
     disk = disk_of(sync_error=1.0)
     with pytest.raises(OSError, match="simulated fsync error"):

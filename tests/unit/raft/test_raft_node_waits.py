@@ -55,6 +55,19 @@ def test_the_voters_of_a_dead_leader_stand_at_different_times(chance: Random, wa
     assert node.role is Role.PROSPECTIVE
 
 
+@pytest.mark.parametrize("resigned", [False, True])
+def test_a_leader_that_begins_its_epoch_again_is_alive(resigned: bool) -> None:
+    """Its process was found dead, or it resigned; it may die once more."""
+    node = follower(Least())
+    if resigned:
+        node.step(EpochEnded(2, 4, (3, 1)), 100)
+    else:
+        node.leader_unreachable(100)
+    node.step(EpochBegun(2, 4), 150)
+    node.leader_unreachable(200)
+    assert node.tick(200).messages and node.role is Role.PROSPECTIVE
+
+
 def lost_pauses(node: RaftNode, now_ms: int, count: int) -> list[int]:
     """How long the node waits after each of so many elections that it loses."""
     pauses = []
@@ -192,7 +205,7 @@ def test_an_epoch_has_the_leader_that_was_heard_first() -> None:
     node = follower(Least())
     node.leader_reported(3, 4, 0)
     assert (node.leader_id, node.leader_epoch) == (2, 4)
-    node.leader_reported(3, 5, 0)
+    assert node.leader_reported(3, 5, 0).persist == ElectionState(5, 3)
     assert (node.leader_id, node.leader_epoch) == (3, 5)
 
 
