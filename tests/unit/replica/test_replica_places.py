@@ -373,8 +373,9 @@ class TestMetrics:
         assert found["odradek_partitions_under_replicated"] == {(): 0}
         assert found["odradek_partitions_under_min_isr"] == {(): 0}
         assert found["odradek_follower_out_seconds"] == {}
+        now_ms = 500
         broker.publish(PartitionChangeRecord(partition_id=0, topic_id=UUID(int=5), isr=[ME]))
-        now_ms = 2500
+        now_ms = 3000
         found = self.values(broker)
         assert found["odradek_partitions_under_replicated"] == {(): 1}
         assert found["odradek_partitions_under_min_isr"] == {(): 1}
