@@ -27,6 +27,8 @@ from odradek.statemachine.machine import Result
 from odradek.statemachine.timeline import Timeline
 
 CLUSTER = "test-cluster"
+# Not 0: there a sum and a difference of times are the same.
+START_MS = 10_000
 
 
 class Schema:
@@ -79,7 +81,7 @@ class Harness:
             cluster_id=CLUSTER,
         )
         self.log: list[Any] = []
-        self.now_ms = 0
+        self.now_ms = START_MS
         self.do(self.machine.activate(0))
 
     @property

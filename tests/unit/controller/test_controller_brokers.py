@@ -11,7 +11,7 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
 from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
 from odradek.protocol.messages.broker_registration_request import Feature, Listener
-from tests.support.models.controller_harness import Harness
+from tests.support.models.controller_harness import START_MS, Harness
 
 
 def refused(harness: Harness, broker_id: int, incarnation: int = 0, **fields: Any) -> ErrorCode:
@@ -46,7 +46,7 @@ def test_an_id_in_use_by_another_machine_is_refused_until_its_session_ends() -> 
     harness.brokers(1)
     other = {"log_dirs": [UUID(int=5)]}
     assert refused(harness, 1, 9, **other) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
-    harness.now_ms = 9_001
+    harness.now_ms = START_MS + 9_001
     assert harness.register(1, 9, **other) > 0
 
 
@@ -94,13 +94,13 @@ def test_silence_fences_and_takes_leadership_and_a_beat_gives_it_back() -> None:
     harness = Harness(broker_session_timeout_ms=100)
     harness.brokers(1)
     harness.topic("t", [1])
-    assert harness.do(harness.machine.brokers.fence_expired(99)) is None
-    assert harness.do(harness.machine.brokers.fence_expired(100)) == 1
+    assert harness.do(harness.machine.brokers.fence_expired(START_MS + 99)) is None
+    assert harness.do(harness.machine.brokers.fence_expired(START_MS + 100)) == 1
     assert harness.state.brokers[1].fenced
     offline = harness.partition("t")
     assert offline.leader == -1 and offline.leader_epoch == 1
     assert offline.isr == () and offline.elr == (1,)  # KIP-966: eligible because it left below min.insync.replicas
-    harness.now_ms = 200
+    harness.now_ms = START_MS + 200
     harness.beat(1)
     back = harness.partition("t")
     assert (back.leader, back.isr, back.elr, back.leader_recovery_state) == (1, (1,), (), 0)
@@ -145,9 +145,9 @@ def test_without_elr_the_last_replica_stays_in_the_isr() -> None:
     harness.state.features.pop("eligible.leader.replicas.version")
     harness.brokers(1)
     harness.topic("t", [1])
-    harness.do(harness.machine.brokers.fence_expired(100))
+    harness.do(harness.machine.brokers.fence_expired(START_MS + 100))
     assert harness.partition("t").leader == -1 and harness.partition("t").isr == (1,)
-    harness.now_ms = 200
+    harness.now_ms = START_MS + 200
     harness.beat(1)
     assert harness.partition("t").leader == 1
 
@@ -156,13 +156,13 @@ def test_the_longest_silent_is_fenced_first_and_leaders_move() -> None:
     harness = Harness(broker_session_timeout_ms=100)
     harness.brokers(1, 2, 3)
     harness.topic("t", [1, 2, 3], [2, 3, 1], [3, 1, 2])
-    harness.now_ms = 50
+    harness.now_ms = START_MS + 50
     harness.beat(3)
-    harness.now_ms = 120
-    harness.machine.brokers.sessions[2].at_ms = -5
-    assert harness.do(harness.machine.brokers.fence_expired(120)) == 2
-    assert harness.do(harness.machine.brokers.fence_expired(120)) == 1
-    assert harness.do(harness.machine.brokers.fence_expired(120)) is None
+    harness.now_ms = START_MS + 120
+    harness.machine.brokers.sessions[2].at_ms = START_MS - 5
+    assert harness.do(harness.machine.brokers.fence_expired(START_MS + 120)) == 2
+    assert harness.do(harness.machine.brokers.fence_expired(START_MS + 120)) == 1
+    assert harness.do(harness.machine.brokers.fence_expired(START_MS + 120)) is None
     assert [harness.partition("t", number).leader for number in range(3)] == [3, 3, 3]
     assert all(harness.partition("t", number).isr == (3,) for number in range(3))
 
@@ -264,9 +264,9 @@ def test_producer_ids_come_in_blocks_that_never_overlap() -> None:
 def test_a_new_leader_epoch_gives_every_serving_broker_a_whole_session() -> None:
     harness = Harness(broker_session_timeout_ms=100)
     harness.brokers(1)
-    harness.machine.brokers.begin_sessions(1000)
-    assert harness.do(harness.machine.brokers.fence_expired(1099)) is None
-    assert harness.do(harness.machine.brokers.fence_expired(1100)) == 1
+    harness.machine.brokers.begin_sessions(START_MS + 1000)
+    assert harness.do(harness.machine.brokers.fence_expired(START_MS + 1099)) is None
+    assert harness.do(harness.machine.brokers.fence_expired(START_MS + 1100)) == 1
 
 
 def test_brokers_without_a_rack_are_reported_where_others_have_one() -> None:
