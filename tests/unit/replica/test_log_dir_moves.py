@@ -52,7 +52,7 @@ class FixedClock:
         return NOW_MS
 
     def monotonic_ms(self) -> int:
-        return 0
+        return 5000
 
 
 class Broker:
