@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -13,8 +14,14 @@ from odradek.log.compaction.metrics import cleaner_families
 from odradek.log.config import LogConfig
 from odradek.log.manager import LogManager
 from odradek.log.rolling import roll
+from odradek.log.scrub import ScrubCounts
 from tests.support.models.batches import NOW_MS, batch
 from tests.unit.log.test_log import append
+
+
+def test_counters_begin_at_0() -> None:
+    for counts in (CleanerCounts(), ScrubCounts()):
+        assert set(astuple(counts)) == {0}
 
 
 def test_a_scrape_gets_counts_in_seconds_and_each_compacted_log(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from odradek.common.ports import make_dirs_durably
 from odradek.log.checkpoints import PARTITION_METADATA
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
+from odradek.log.flush_state import FlushState
 from odradek.log.future import rename_to
 from odradek.log.log import Log
 from odradek.log.opening import close_log, open_log
@@ -250,6 +251,26 @@ def test_a_flush_syncs_what_is_new_and_no_name_without_need() -> None:
     home.append()
     assert home.synced(home.log.flush) == [home.log.segments.active.path]
     assert home.synced(home.log.flush) == []
+
+
+@pytest.mark.parametrize(
+    ("cut", "start", "end"),
+    [(lambda log: truncate_fully_and_start_at(log, 100), 100, 100), (lambda log: truncate_to(log, 4), 0, 4)],
+    ids=["begins again", "is cut"],
+)
+def test_a_cut_is_durable_on_return(
+    cut: Callable[[Log], object], start: int, end: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a loss of power would bring back what the leader does not have. The epochs need space, and may come later."""
+    home = Home()
+    monkeypatch.setattr(FlushState, "write_epochs", lambda self: None)
+    several_segments(home)
+    home.log.flush()
+    cut(home.log)
+    assert not [name for name in home.uncertain() if name.endswith(".log")]
+    home.disk.lose_power()
+    home.log = home.open(log_start_offset=start)
+    assert (home.log.log_start_offset, home.log.log_end_offset) == (start, end)
 
 
 def test_a_new_directory_is_durable_once() -> None:

@@ -24,8 +24,10 @@ from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.replica.config import FetcherConfig
 from odradek.replica.fetcher_manager import ReplicaFetcherManager
 from odradek.replica.followers import follower_fetched
+from odradek.replica.in_sync import IsrCounts
 from odradek.replica.manager import CREATED_AT_ONCE, DISCARDED_AT_ONCE
 from odradek.replica.metrics import replication_families
+from odradek.replica.repair_service import RepairCounts
 from odradek.replica.throttle import NOT_THROTTLED, Throttled
 from odradek.settings.links import MirrorState, mirror_key
 from tests.support.models.batches import batch, header_of
@@ -397,6 +399,7 @@ class TestMetrics:
         found = self.values(broker)
         assert [found[name] for name in names] == [{(): 0}] * 5
         assert broker.replicas.repair_counts is None
+        assert RepairCounts() == RepairCounts(0, 0, 0) and IsrCounts() == IsrCounts(0, 0)
         fetchers = fetching(broker)
         fetchers.appended_bytes, fetchers.failed_count = 11, 12
         found = self.values(broker)
