@@ -47,7 +47,6 @@ def replay_batch(state: ProducerState, segment: Segment, position: int, header: 
 
     A damaged marker ends no transaction: its records stay unstable, which is safe, and the log can be opened.
     """
-    state.map_end_offset = header.last_offset + 1
     if not header.is_control:
         state.update(header)
         return
