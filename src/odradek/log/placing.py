@@ -29,7 +29,7 @@ class Placing:
 class CountedLogs(dict[TopicPartition, Log]):
     """Logs by partition; each change updates the counts of their directories.
 
-    Only assignment, `del` and `pop` are allowed. A log stays in its directory while it is in the map.
+    Only assignment and `pop` are allowed. A log stays in its directory while it is in the map.
     """
 
     def __init__(self, placing: Placing) -> None:
@@ -40,9 +40,6 @@ class CountedLogs(dict[TopicPartition, Log]):
         self.pop(key, None)
         super().__setitem__(key, log)
         self._counts[log.log_dir] += 1
-
-    def __delitem__(self, key: TopicPartition) -> None:
-        self.pop(key)
 
     @overload  # type: ignore[override]  # what is not there may only be None
     def pop(self, key: TopicPartition, /) -> Log: ...
@@ -58,6 +55,6 @@ class CountedLogs(dict[TopicPartition, Log]):
         return log
 
     def _uncounted(self, *args: object, **named: object) -> None:
-        raise AssertionError("only assignment, del and pop keep the counts of logs")
+        raise AssertionError("only assignment and pop keep the counts of logs")
 
-    clear = update = setdefault = popitem = __ior__ = _uncounted  # type: ignore[assignment]  # of no use, whatever is given
+    clear = update = setdefault = popitem = __ior__ = __delitem__ = _uncounted  # type: ignore[assignment]  # of no use, whatever is given

@@ -261,7 +261,7 @@ def test_a_flush_syncs_what_is_new_and_no_name_without_need() -> None:
 def test_a_cut_is_durable_on_return(
     cut: Callable[[Log], object], start: int, end: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a loss of power would bring back what the leader does not have. The epochs need space, and may come later."""
+    """Else a loss of power would bring back records that the leader does not have. Epochs may be written later."""
     home = Home()
     monkeypatch.setattr(FlushState, "write_epochs", lambda self: None)
     several_segments(home)

@@ -337,6 +337,22 @@ def test_a_directory_that_fails_has_no_more_logs_to_open(tmp_path: Path) -> None
     disk.close()
 
 
+def test_a_copy_in_a_directory_that_failed_is_not_taken_over(tmp_path: Path) -> None:
+    disk, (one, two) = UnreadableDisk(), (tmp_path / "one", tmp_path / "two")
+    manager = manager_of(disk, one, two)
+    manager.load()
+    log = manager.create("t", 0, UUID(int=1), {}, log_dir=one)
+    manager.futures.create(log, UUID(int=1), two)
+    manager.create("t", 1, UUID(int=1), {}, log_dir=two)
+    manager.close()
+    disk.dead = {two / "t-1"}
+    again = manager_of(disk, one, two)
+    assert again.load() == 1 and not again.futures.logs
+    assert again.logs["t", 0].log_dir == one
+    again.unlock()
+    disk.close()
+
+
 def test_a_copy_that_cannot_be_made_leaves_nothing_of_a_full_disk(tmp_path: Path) -> None:
     class Full(FailingDisk):
         def is_dead(self, path: Path) -> bool:
