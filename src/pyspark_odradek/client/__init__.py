@@ -1,1 +1,1 @@
-"""What speaks to brokers: connections, the questions about a cluster, positions in it, and librdkafka's settings."""
+"""The client: connections, requests to a cluster, offsets, and librdkafka's settings."""

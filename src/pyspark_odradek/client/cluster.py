@@ -1,8 +1,7 @@
-"""What the source asks of a cluster: which partitions there are, where they begin and end, and commits of a group.
+"""Requests to a cluster: partitions, their start and end offsets, and commits of a group.
 
-Every question is asked again, over new connections, until it is answered or `default.api.timeout.ms` is over, so that
-a query survives a broker that is killed and started again. What the cluster answers for good (no such topic, not
-authorized) is not asked twice.
+Every request is retried over new connections, until it succeeds or `default.api.timeout.ms` is over, so that a query
+survives the restart of a broker. Permanent errors (no such topic, not authorized) are not retried.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ PASSING = frozenset(
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     }
 )
-# A topic that was created a moment ago may not be known to every broker yet.
+# Not every broker may know a new topic yet.
 UNKNOWN_TOPIC_PATIENCE_S = 2.0
 FIRST_BACKOFF_MS = 50
 SUBSCRIBE_ADVICE = "Create it, or correct the option subscribe or assign"
@@ -93,11 +92,11 @@ NAMES = "it is letters, digits, '.', '_' and '-', 249 of them at most"
 
 
 class RetriableError(Exception):
-    """The answer may be another one in a moment."""
+    """The request may succeed soon."""
 
 
 class NoTopicError(RetriableError):
-    """The topic is not there, or another one is that has its name; a broker that has just started may say so too."""
+    """The topic does not exist, or was recreated; a broker that has just started may report this too."""
 
 
 def error_name(code: int) -> str:
@@ -150,7 +149,7 @@ class ClientSettings:
         )
 
     def security(self) -> Security:
-        """How to reach the brokers; made where it is used, since a TLS context does not travel to an executor."""
+        """The security of connections; created in each process, since a TLS context cannot be pickled."""
         return security_from(dict(self.given))
 
 
@@ -222,19 +221,19 @@ class Cluster:
     def list_offsets(
         self, asked: Mapping[TopicPartition, int], isolation_level: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Offsets for EARLIEST, LATEST or a timestamp in ms; -1 where no record is as young as the timestamp.
+        """Offsets for EARLIEST, LATEST or a timestamp in ms; -1 if no record is as young as the timestamp.
 
         With read_committed, by default as the settings say, `LATEST` is the last stable offset. A partition that
-        vanishes in between is left out.
+        is deleted meanwhile is omitted.
         """
         level = self.settings.isolation_level if isolation_level is None else isolation_level
         return self.retrying("offsets", lambda: self._list_offsets(asked, level)) if asked else {}
 
     def commit(self, group: str, positions: Positions, metadata: str = "odradek-spark") -> None:
-        """Commit offsets for a group that has no members: what `odradek groups describe` shows as its progress.
+        """Commit offsets for a group without members, which `odradek groups describe` shows as its progress.
 
         Raises:
-            ClusterError: the group has members, or we may not.
+            ClusterError: the group has members, or the client is not authorized.
         """
         by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
         for (topic, partition_id), offset in sorted(positions.items()):
@@ -252,12 +251,12 @@ class Cluster:
     def fetch_offsets(
         self, group: str, *, stable: bool, partitions: Iterable[TopicPartition] | None = None
     ) -> list[tuple[str, int, int, str]]:
-        """(topic, partition, offset, metadata) of what a group has committed, asked once; offset -1 for none.
+        """(topic, partition, offset, metadata) of a group's committed offsets, in one attempt; offset -1 for none.
 
         Args:
             stable: an open transaction that may change the answer is waited for, by a RetriableError.
-            partitions: None for all; Apache Kafka then passes over those that were never committed before the open
-                transaction, stable or not.
+            partitions: None for all; Apache Kafka then omits those without a commit before the open transaction, stable
+                or not.
         Raises:
             OSError, ProtocolError, RetriableError: ask again, `retrying` does.
             ClusterError: the cluster refused.
@@ -279,10 +278,10 @@ class Cluster:
         return found
 
     def ongoing_transactions(self) -> list[tuple[str, int]]:
-        """(transactional id, producer id) of the open transactions that we may see, as far as brokers tell (KIP-664).
+        """(transactional id, producer id) of the open transactions that the client may describe (KIP-664).
 
-        A broker that does not answer is passed over, and so is one before Kafka 3.0, which cannot say it. Raises
-        OSError, ProtocolError, RetriableError or ClusterError where no broker can be asked.
+        Brokers that do not respond are skipped, and so are those before Kafka 3.0. Raises OSError, ProtocolError,
+        RetriableError or ClusterError if no broker responds.
         """
         self._metadata([])
         found: list[tuple[str, int]] = []
@@ -303,7 +302,7 @@ class Cluster:
     def wait_for_records(self, positions: Positions, wait_ms: int) -> None:
         """Return when a partition has a record past its position, or after `wait_ms`: a long poll while idle.
 
-        Only the brokers of the first leader found are polled; with several the wait is the pause between two looks.
+        Only the first leader is polled; with several leaders the wait is the pause between two polls.
         """
         leaders = {self._leaders.get(partition) for partition in positions}
         if len(leaders) != 1 or None in leaders:
@@ -327,10 +326,10 @@ class Cluster:
         topic_ids: Mapping[str, UUID] | None = None,
         isolation_level: int | None = None,
     ) -> None:
-        """Ask for records from these positions, by default with the settings' isolation level; gives a FetchResponse.
+        """Fetch records from these positions, by default with the settings' isolation level; returns a FetchResponse.
 
-        Topics are named by their ids where all have one and the broker knows ids, so that nothing is read from a topic
-        that was recreated under the same name; `topic_ids` defaults to those of the last metadata response.
+        Topics have ids if all ids are known and the broker supports them, so that nothing is read from a recreated
+        topic; `topic_ids` defaults to those of the last metadata response.
         """
         ids = self.topic_ids if topic_ids is None else topic_ids
         by_topic: dict[str, list[FetchPartition]] = {}
@@ -352,7 +351,7 @@ class Cluster:
         connection.send(ApiKey.FETCH, request, FetchResponse, newest)
 
     def leader(self, partition: TopicPartition) -> Connection:
-        """A connection to the partition's leader. Raises OSError, RetriableError where there is none now."""
+        """A connection to the partition's leader. Raises OSError, RetriableError if there is none now."""
         if partition not in self._leaders and partition.topic not in self._metadata([partition.topic]):
             raise NoTopicError(f"the topic {partition.topic} does not exist any more")
         node_id = self._leaders.get(partition, -1)
@@ -361,14 +360,14 @@ class Cluster:
         return self._connection(self._nodes[node_id])
 
     def rotate_bootstrap(self) -> None:
-        """Let another broker answer next where any may.
+        """Use another bootstrap broker for the next request to any broker.
 
-        One that is fenced or cut off has old metadata: that a topic is gone is not to be believed of one alone.
+        A fenced or isolated broker has old metadata, so a missing topic must be confirmed by several.
         """
         self._put_last(self._asked)
 
     def forget(self) -> None:
-        """Drop what is known of leaders and connections; the next request fetches it again."""
+        """Discard cached leaders and connections; the next request fetches metadata again."""
         self.close()
         self._leaders.clear()
         self._coordinators.clear()
@@ -376,7 +375,7 @@ class Cluster:
             sibling.forget()
 
     def retrying(self, what: str, ask: Callable[[], T]) -> T:
-        """Call `ask` again after passing errors, until it answers or the time is over. Raises ClusterError."""
+        """Retry `ask` after retriable errors, until it succeeds or the time is over. Raises ClusterError."""
         deadline = time.monotonic() + self.settings.default_api_timeout_ms / 1000
         backoff = Backoff(FIRST_BACKOFF_MS, LAST_BACKOFF_MS)
         warned = False
@@ -443,7 +442,7 @@ class Cluster:
         return found
 
     def _keep_topic(self, name: str, topic: MetadataResponseTopic) -> list[int]:
-        """Take in who leads a topic's partitions; returns their numbers."""
+        """Store the leaders of a topic's partitions; returns the partition numbers."""
         if topic.topic_id != NO_TOPIC_ID:
             self.topic_ids[name] = topic.topic_id
         for part in topic.partitions:
@@ -455,7 +454,7 @@ class Cluster:
         self._leaders = {p: leader for p, leader in self._leaders.items() if p.topic != name}
 
     def _with_leaders(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Those of these partitions that exist, once it is known who leads them."""
+        """The existing ones of these partitions, once their leaders are known."""
         unknown = {partition.topic for partition in asked if partition not in self._leaders}
         if not unknown:
             return asked
@@ -490,7 +489,7 @@ class Cluster:
     def coordinator(self, key: str, key_type: int = GROUP) -> Connection:
         """A connection to the coordinator of a group or a transactional id.
 
-        Raises OSError, ProtocolError or RetriableError where there is none now, ClusterError where we may not know it.
+        Raises OSError, ProtocolError or RetriableError if there is none now, ClusterError without authorization.
         """
         address = self._coordinators.get((key_type, key))
         if address is None:
@@ -501,7 +500,7 @@ class Cluster:
         return self._connection(address)
 
     def create_topic(self, topic: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> bool:
-        """Create a topic; False where it exists already. -1 takes the broker's default. Raises ClusterError."""
+        """Create a topic; returns False if it exists already. -1 takes the broker's default. Raises ClusterError."""
         message = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -528,7 +527,7 @@ class Cluster:
         return self.retrying(f"whether topic {topic} could be created", create)
 
     def settings_of(self, kind: int, name: str, wanted: list[str]) -> dict[str, str | None]:
-        """Values of settings of a TOPIC, or of a BROKER by its id, asked once; what it does not have is left out.
+        """Values of settings of a TOPIC, or of a BROKER by its id, in one attempt; missing ones are omitted.
 
         Raises:
             OSError, ProtocolError, RetriableError: ask again, `retrying` does.
@@ -545,7 +544,7 @@ class Cluster:
         return {config.name: config.value for config in found.configs}
 
     def broker_setting(self, name: str) -> str | None:
-        """A setting of one of the brokers, asked once; None where it has no such. Raises as `settings_of`."""
+        """A setting of one of the brokers, in one attempt; None if it has none. Raises as `settings_of`."""
         if not self._nodes:
             self._metadata([])
         return self.settings_of(BROKER, str(min(self._nodes)), [name]).get(name)
@@ -560,7 +559,7 @@ class Cluster:
 
 
 def _check_topic(topic: MetadataResponseTopic) -> None:
-    """Raise as `check` for what Metadata says of a topic."""
+    """Raise as `check` for the error of a topic in Metadata."""
     if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
         raise ClusterError(f"{topic.name!r} can be no topic's name: {NAMES}")
     if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -580,9 +579,9 @@ _SHARED: dict[ClientSettings, tuple[int, Cluster]] = {}
 
 
 def shared_cluster(settings: ClientSettings) -> Cluster:
-    """The cluster of this process for these settings: Spark's workers live on, and so may their connections.
+    """The cluster of this process for these settings: Spark reuses workers, and so their connections.
 
-    Workers are forked, and a socket must not be used by two processes, so the process id is looked at.
+    Workers are forked, and two processes must not share a socket, so the process id is checked.
     """
     pid = os.getpid()
     owner, cluster = _SHARED.get(settings, (0, None))

@@ -1,7 +1,7 @@
-"""Reading a stream with Spark 4.0 and 4.1, which ask for the end of a batch without saying where reading stands.
+"""Reads a stream with Spark 4.0 and 4.1, which request the end of a batch without the present position.
 
-The reader remembers: Spark asks for the start of a new query, and plans each batch with the same process; a query that
-starts again plans the last end that its checkpoint has, before it asks for the next one.
+The reader stores the position: Spark requests the start of a new query, and plans each batch with the same process. A
+restarted query plans the last end of its checkpoint before it requests the next one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger("pyspark_odradek")
 class EarlierStreamReader(StreamReader):
     """`StreamReader` for Spark before 4.2.
 
-    Spark does not say either whether a query ends by itself (`availableNow`): it asks once, and reads to there.
+    Spark does not pass the trigger `availableNow` either: it requests the end once, and reads up to it.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType, lease: LeasedSource | None = None) -> None:
@@ -41,7 +41,7 @@ class EarlierStreamReader(StreamReader):
             )
 
     def initialOffset(self) -> SourceOffset:  # noqa: N802 - Spark's name
-        """Where a new query starts: the same each time, since Spark asks for the first end before it asks for this."""
+        """The start of a new query: the same each time, since Spark requests the first end before this."""
         if self._start is None:
             self._start = super().initialOffset()
         return self._start
@@ -57,5 +57,5 @@ class EarlierStreamReader(StreamReader):
         return [] if start == end else super().partitions(start, end)
 
     def commit(self, end: SourceOffset) -> None:
-        """Commit progress: a run that ends by itself asks for no further batch, in which it would be."""
+        """Commit progress here, since a run with `availableNow` requests no further batch."""
         self._commit_progress(self._known(end)[0])

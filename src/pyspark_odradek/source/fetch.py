@@ -1,4 +1,5 @@
-"""What a task does: fetch one range of offsets and yield it as Arrow, the next fetch under way while one is decoded."""
+"""The work of a task: fetches one range of offsets and yields it as Arrow; the next fetch is in flight while one is
+decoded."""
 
 from __future__ import annotations
 
@@ -47,8 +48,8 @@ def read_range(
 ) -> Iterator[Any]:
     """Yield the records of a range as Arrow batches, in order.
 
-    A connection that breaks, or a leader that moves, is tried again where reading stopped, as long as `timeout_ms`
-    (`kafkaConsumer.pollTimeoutMs`; `default.api.timeout.ms` for None) is not over without progress.
+    After a lost connection or a change of leader, reading continues at its position, until there is no progress for
+    `timeout_ms` (`kafkaConsumer.pollTimeoutMs`; `default.api.timeout.ms` for None).
 
     Raises:
         DataLossError: offsets of the range were deleted meanwhile (a warning without `fail_on_data_loss`).
@@ -103,10 +104,10 @@ class _RangeReader:
         return self.position >= self.wanted.end
 
     def read_on(self, deadline: float) -> Iterator[Any]:
-        """Fetch and decode until the range is done.
+        """Fetch and decode until the range is complete.
 
-        Only the network raises what is tried again, and between two fetches: the rows of one are yielded all or, where
-        decoding raises, end the task.
+        Only errors of the network are retried, between two fetches: all rows of a fetch are yielded, or an error of the
+        decoding ends the task.
         """
         settings = self.cluster.settings
         connection = self.cluster.leader(self.partition)

@@ -1,9 +1,9 @@
 """The query as a member of its consumer group, so that every tool that shows groups shows it.
 
-The driver reads nothing as a member, and Spark's checkpoint stays the truth: the member only says who reads the topics,
-and lets the offsets of a group with members be committed. librdkafka keeps it alive, in a thread that asks for its
-events; a driver that dies is gone after SESSION_TIMEOUT_MS. Partitions are shown as the group's assignor deals them
-out, so a query with `assign` shows all partitions of its topics, and two queries of one group share them.
+The member reads nothing, and only Spark's checkpoint determines the position: the member shows that the query reads the
+topics, and can commit offsets in a group with members. librdkafka sends its heartbeats, in a thread that polls its
+events; a dead driver is removed after SESSION_TIMEOUT_MS. The group's assignor assigns the partitions, so a query with
+`assign` shows all partitions of its topics, and two queries of one group share them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ METADATA = "odradek-spark"
 
 
 class GroupMember:
-    """Joins in the background; every call to librdkafka's consumer is made by one thread, which alone may.
+    """Joins in the background; only one thread calls librdkafka's consumer.
 
     Args:
         settings: of the client, by the names of the Java client or of librdkafka.
@@ -63,7 +63,7 @@ class GroupMember:
         self._done = done
 
     def close(self) -> None:
-        """Commit what was reported, and leave the group; a cluster that is away is not waited for any longer."""
+        """Commit the reported offsets, and leave the group, without a wait for an unavailable cluster."""
         self._ended.set()
         self._thread.join(CLOSE_PATIENCE_S)
         if self._thread.is_alive():
@@ -111,7 +111,7 @@ class GroupMember:
         self._warned_of = why
 
     def _take(self, consumer: Any, partitions: list[TopicPartition]) -> None:
-        """Hold what was assigned, and fetch nothing of it."""
+        """Accept the assignment, and fetch nothing of it."""
         consumer.assign([TopicPartition(each.topic, each.partition, OFFSET_END) for each in partitions])
         consumer.pause(partitions)
         self._is_assigned = True

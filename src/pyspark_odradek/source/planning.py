@@ -1,4 +1,4 @@
-"""Where a query starts and ends, asked of the cluster: the words, numbers and timestamps of the options as offsets."""
+"""Resolves the start and end of a query to offsets: the names, numbers and timestamps of the options."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAMPLE_RECORDS = 1000
 
 @dataclass(frozen=True)
 class OffsetBounds:
-    """The log start and the readable end of every partition of the query, as one look at the cluster found them."""
+    """The log start offset and the readable end of every partition of the query at one moment."""
 
     earliest: Positions
     latest: Positions
@@ -41,9 +41,9 @@ def wanted_partitions(
     """The partitions that the query reads now.
 
     Args:
-        must_exist: whether every topic and partition that the options name has to be there; ClusterError where not.
-        known: partitions that were there; where one is not, it is asked again for a while.
-        topic_ids: which topics these were; where another one has the name of one, as well.
+        must_exist: raise ClusterError if a topic or partition of the options does not exist.
+        known: earlier partitions; a missing one is looked up again for some time.
+        topic_ids: the ids of their topics; a recreated topic is looked up again too.
     """
     named = [*options.topics, *options.assigned] if options.pattern is None else None
     existing = _existing(cluster, named, known, must_exist=must_exist, topic_ids=topic_ids)
@@ -64,7 +64,7 @@ def _check_assigned(options: ReadOptions, existing: Collection[TopicPartition]) 
 
 
 def recreated_topics(known: Mapping[str, UUID], found: Mapping[str, UUID]) -> set[str]:
-    """The topics in whose place another one of the same name was found; one without an id cannot be checked."""
+    """The recreated topics; a topic without an id cannot be checked."""
     return {topic for topic, topic_id in known.items() if found.get(topic, topic_id) != topic_id}
 
 
@@ -74,13 +74,13 @@ def without_topics(positions: Positions, topics: Collection[str]) -> Positions:
 
 
 def lost_ranges(began: Positions, others: set[str], marks: OffsetBounds, seen: Positions) -> list[LostRange]:
-    """What was not read of topics in whose place another one is; nothing where no records in them are known.
+    """The unread ranges of recreated topics; none if no records in them are known.
 
     Args:
-        began: where reading would go on.
-        others: the topics that were recreated.
-        marks: of those that are there now.
-        seen: the ends of the old ones, as far as they were seen.
+        began: the present positions.
+        others: the recreated topics.
+        marks: the offsets of the new topics.
+        seen: the last known ends of the old ones.
     """
     why = "another topic has its name now: it was deleted and recreated, or this is another cluster"
     left = sorted(
@@ -115,11 +115,11 @@ def resolve(
     at_start: bool,
     until: Positions | None = None,
 ) -> Positions:
-    """The start or the end that the options name, one offset for each partition.
+    """The start or the end of the options, one offset for each partition.
 
     Args:
-        until: where reading ends (exclusive), if that is known: what lies behind it is not missed, and no start that
-            was given may lie there.
+        until: the end of reading (exclusive), if known: deleted records behind it do not count as lost, and no given
+            start may be behind it.
     Raises:
         OptionError: the options name other partitions than the query reads, no record is as young as a starting
             timestamp and the strategy is `error`, an offset lies behind the log and `failOnDataLoss` is true, or a
@@ -150,7 +150,7 @@ def _without_names(offset: int, partition: TopicPartition, marks: OffsetBounds) 
 
 
 def _lost_before(starts: Positions, earliest: Positions, until: Positions | None) -> list[LostRange]:
-    """What was deleted between starts and the logs' own; what is gone behind the end of the query is not missed."""
+    """The ranges between the starts and the log start offsets, up to the end of the query."""
     lost = []
     for partition, offset in starts.items():
         start = earliest[partition]
@@ -189,10 +189,11 @@ def _report_beyond(name: str, wanted: Positions, latest: Positions, *, fail: boo
 
 
 def refuse_another_query(options: ReadOptions, known: Positions) -> None:
-    """A checkpoint whose partitions this query does not read is another query's, or the query was changed.
+    """Refuse a checkpoint with partitions that this query does not read: it is another query's, or the query has
+    changed.
 
     Raises:
-        OptionError: and `failOnDataLoss` is true; without it a warning is all, and those partitions are left.
+        OptionError: if `failOnDataLoss` is true; otherwise it only warns, and ignores those partitions.
     """
     others = sorted({topic for topic, partition_id in known if not options.wants(topic, partition_id)})
     if not others:
@@ -216,14 +217,14 @@ def plan_ranges(
     start_ids: Mapping[str, UUID],
     end_ids: Mapping[str, UUID],
 ) -> list[OffsetRange]:
-    """What a batch from `start` to `end` reads; partitions that are new in `end` are read from their beginning.
+    """The ranges of a batch from `start` to `end`; new partitions in `end` are read from their beginning.
 
-    Nothing is read of a topic between two ids, which stands at its beginning then, nor of one that goes back under the
-    same id: its log was cut.
+    Nothing is read of a topic whose id changes in the batch, nor of one whose end is before its start: its log was
+    truncated.
 
     Args:
-        start_ids: of the topics that `start` is of, as far as they are known.
-        end_ids: of those that `end` is of; else a range is of the topic that is there.
+        start_ids: the known ids of the topics of `start`.
+        end_ids: the ids of those of `end`; without an id a range is of the present topic.
     """
     recreated = recreated_topics(start_ids, end_ids)
     start, end = without_topics(start, recreated), without_topics(end, recreated)
@@ -266,10 +267,10 @@ def _existing(
 
 
 def bytes_per_offset(cluster: Cluster, positions: Positions) -> float:
-    """About how many bytes of log one offset takes, from a look at the first batches behind these positions.
+    """The approximate bytes of one offset, from the first batches at these positions.
 
     Raises:
-        ClusterError: a log is damaged there or has an old format, or no broker answers.
+        ClusterError: a log is damaged there or has an old format, or no broker responds.
     """
 
     def sample() -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What reads topics: a batch and a stream.
+"""The readers of topics, for batch queries and streams.
 
 The driver plans ranges of offsets; each task opens its own connection, fetches raw batches and yields Arrow. Readers
 hold no connection themselves, since Spark sends them to its executors.
@@ -70,7 +70,7 @@ class RangePartition(InputPartition):
 
 
 class _Reader:
-    """What both readers share; picklable."""
+    """The common part of both readers; picklable."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self.options = options
@@ -150,10 +150,10 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self.__dict__ | {"_member": None}
 
     def initialOffset(self) -> SourceOffset:  # noqa: N802 - Spark's name
-        """Where a new query starts.
+        """The start of a new query.
 
-        Spark keeps the end of a batch, and asks for the start of the first one again where it was not done before the
-        query ended. What may be another one then, the end of the log, is made the end of a first batch that is empty.
+        Spark stores the end of a batch, and requests the start of the first batch again if the query ended before that
+        batch was complete. If the start is the end of the log, which may change, the first batch is empty.
         """
         partitions = wanted_partitions(self.cluster, self.options, must_exist=True)
         ids = dict(self.cluster.topic_ids)
@@ -170,7 +170,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable() if not any(limits) else ReadMaxRows(options.max_offsets_per_trigger or (1 << 62))
 
     def latestOffset(self, start: SourceOffset, limit: ReadLimit) -> SourceOffset:  # noqa: N802 - Spark's name
-        """Where the next batch ends; `start` where there is nothing to do. Raises DataLossError, ClusterError."""
+        """The end of the next batch; `start` if there is nothing to read. Raises DataLossError, ClusterError."""
         began, ids = self._known(start)
         self._commit_progress(began)
         end, known = self._available(began, ids)
@@ -200,7 +200,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return to_json(self._latest, self._topic_ids) if self._latest else None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fix the end: what arrives from now on is not read by this run."""
+        """Fix the end of this run: later records are not read."""
         partitions = wanted_partitions(self.cluster, self.options, must_exist=True)
         self._target = look(self.cluster, partitions).latest
 
@@ -217,7 +217,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Nothing: Spark's checkpoint is the truth, and a group's offsets are committed from `latestOffset`."""
 
     def stop(self) -> None:
-        """Leave the group, with what is finished committed, and close the driver's connections."""
+        """Commit the completed offsets, leave the group, and close the driver's connections."""
         if self._member is not None:
             self._member.close()
         self.cluster.close()
@@ -267,14 +267,14 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return capped(began, {p: offset for p, offset in end.items() if p in limit or p in began}, limit)
 
     def _give_up(self, began: Positions, others: set[str], marks: OffsetBounds) -> None:
-        """Say what was not read of topics that others have the names of now.
+        """Report the unread ranges of recreated topics.
 
-        Without `failOnDataLoss` a batch takes all their partitions to the beginning of the new ones, and reads nothing
-        of these: the checkpoint knows of it before a record is read, and no range is planned with the old topic's id.
+        Without `failOnDataLoss` a batch moves all their partitions to the beginning of the new topics, and reads
+        nothing: so the checkpoint has the new ids before a record is read, and no range has the old id.
 
         Raises:
-            DataLossError: and `failOnDataLoss` is true.
-            LeaseError: the query has a gate, whose lease says how far the output of the old topic goes.
+            DataLossError: if `failOnDataLoss` is true.
+            LeaseError: the query has a gate, whose lease has positions of the old topic.
         """
         report(lost_ranges(began, others, marks, self._latest), fail=self.options.fail_on_data_loss)
         if others and self._lease is not None:
@@ -303,9 +303,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return limit_offsets(known, end, most)
 
     def _commit_progress(self, done: Positions) -> None:
-        """Commit what the query has finished, for the tools that show lag, as a member of the group.
+        """Commit the completed offsets, for tools that show lag, as a member of the group.
 
-        A run that ends by itself (availableNow) is no member: it is over before others would see it.
+        A run with `availableNow` is no member, since it ends soon.
         """
         group = self.options.group_id
         if group is None:

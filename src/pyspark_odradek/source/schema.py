@@ -26,7 +26,7 @@ _FIELDS = [
 
 
 def source_schema(include_headers: bool) -> StructType:
-    """The columns of Spark's Kafka source; `headers` only where asked for."""
+    """The columns of Spark's Kafka source; `headers` only if requested."""
     headers = [StructField("headers", ArrayType(_HEADER))] if include_headers else []
     return StructType([*_FIELDS, *headers])
 

@@ -1,14 +1,14 @@
-"""Which batches a query writes that shares its output with others.
+"""Decides which batches a query writes if it shares its output with others.
 
-The output lease says which group writes and up to where the output covers the input. What becomes of a batch is
-decided here, by its bounds:
+The output lease has the group that writes, and the input offsets up to which the output is written. The action for a
+batch depends on its bounds:
 
-    all of it covered                              SKIP   computed for its state alone, nothing is written
+    all of it covered                              SKIP   computed only for its state, nothing is written
     begins where the output ends, lease is ours    WRITE  the lease moves to the batch's end, in the same transaction
     reaches further, another group has the lease   WAIT   until that group has covered it, or the lease is ours
 
-A standby plans its batches up to what is covered, never beyond, so that no batch of it crosses the position where it is
-to go on. A writer that was fenced may have planned a batch beyond it: that one waits.
+A standby plans its batches only up to the covered offsets, so that none of them crosses the position at which it will
+take over. A fenced writer may have planned a batch beyond that position: this batch waits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyspark_odradek.micro_batch.checkpoint import offsets_file
 
 
 class Action(enum.Enum):
-    """What is to be done with the output of a batch."""
+    """The action for the output of a batch."""
 
     WRITE = "write"
     SKIP = "skip"
@@ -33,7 +33,7 @@ class Action(enum.Enum):
 
 
 class Span(NamedTuple):
-    """What a batch reads: from `start` (inclusive; None where that is not written down) to `end` (exclusive)."""
+    """The input of a batch: from `start` (inclusive; None if it is not recorded) to `end` (exclusive)."""
 
     start: Positions | None
     end: Positions
@@ -49,7 +49,7 @@ class Span(NamedTuple):
 
 
 def action_for(lease: OutputLease, group: str, span: Span) -> Action:
-    """What becomes of a batch's output.
+    """The action for a batch's output.
 
     Raises:
         LeaseError: this group has the lease, and the batch does not begin where the output ends.
@@ -62,7 +62,7 @@ def action_for(lease: OutputLease, group: str, span: Span) -> Action:
     for partition, offset in sorted(span.moved().items()):
         covered = lease.covered.get(partition)
         first = start.get(partition)
-        # A new partition begins where it begins; the first batch of a query says no start.
+        # A new partition has its own start; the first batch of a query has no start.
         if covered is None or first == covered or (first is None and offset >= covered):
             continue
         where = f"{partition.topic}-{partition.partition_id}"
@@ -80,7 +80,7 @@ def as_covered(positions: Positions) -> Covered:
 
 
 def batch_span(checkpoint: str, batch_id: int) -> Span:
-    """What a batch reads, as Spark wrote it down in the query's checkpoint before it ran the batch.
+    """The input of a batch, from the query's checkpoint, which Spark writes before it runs the batch.
 
     Raises:
         OptionError: the query cannot share its output, or the checkpoint cannot be read.

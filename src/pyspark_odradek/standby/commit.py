@@ -1,9 +1,9 @@
-"""Writing under an output lease: the output of a batch and how far it covers the input, in one transaction.
+"""Writes with an output lease: the output of a batch and the covered input offsets, in one transaction.
 
-It is the commit of `transaction.py` with the lease in the place of the marker: a batch that is run again finds itself
-covered. The lease is read after InitProducerId. From there on a transfer fences this transactional id, so that no batch
-is committed after it. A writer that finds itself fenced initializes and reads the lease again: another group may have
-it, then the batch waits to be covered; or the command died before the transfer, then the writer goes on.
+It is the commit of `transaction.py` with the lease instead of the marker: a repeated batch is covered already. The
+lease is read after InitProducerId. A later transfer fences this transactional id, so that no batch is committed after
+it. A fenced writer initializes and reads the lease again. If another group has it, the batch waits until it is covered;
+if the command died before the transfer, the writer continues.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOG_EVERY_S = 30.0
 
 @dataclass
 class LeaseSession(Session):
-    """What a process holds for a run of a query that shares its output: the lease as it read it last."""
+    """The producer of a process for a run of a query that shares its output, with the last known lease."""
 
     lease: OutputLease | None = None
 
@@ -42,10 +42,10 @@ class LeasedCommit(TransactionalCommit):
     """Commits the batches of one query of a group, while the group has the lease. Not for several threads.
 
     Args:
-        cluster: where the topics are.
-        name: the lease's.
+        cluster: of the topics.
+        name: of the lease.
         group: the query's group.
-        span: what the batch reads.
+        span: the input of the batch.
     """
 
     session_kind: ClassVar[type[Session]] = LeaseSession
@@ -109,7 +109,7 @@ class LeasedCommit(TransactionalCommit):
             raise LeaseError(f"the group {lease_group(self.name)} is no gate: {error}") from None
 
     def _action(self, session: LeaseSession) -> Action:
-        """What is to be done. While this group is not fenced, the lease that it holds is where this process put it."""
+        """The action. Unless this group is fenced, its lease is at the position that this process committed last."""
         if session.is_settled and session.lease is not None and session.lease.group == self.group:
             return action_for(session.lease, self.group, self.span)
         lease = self.cluster.retrying("the gate", lambda: self.read(stable=False))
@@ -133,7 +133,7 @@ class LeasedCommit(TransactionalCommit):
         return written
 
     def _refuse_if_behind(self, session: Session, batch_id: int, plan: str) -> None:
-        """Nothing: what a lease covers does not depend on the batch's number."""
+        """Nothing to check: the covered offsets do not depend on the batch's number."""
 
     def _found(self, session: Session, batch_id: int, plan: str) -> Marker | None:
         lease = self.read(stable=True)
@@ -184,7 +184,7 @@ class _LeaseCreation(TransactionalCommit):
 
 
 def current_lease(cluster: Cluster, name: str) -> OutputLease | None:
-    """The lease by what is committed; a transfer that is under way may not be in it yet."""
+    """The committed lease, without a transfer in progress."""
     group = lease_group(name)
     try:
         return cluster.retrying("the gate", lambda: parse_lease(cluster.fetch_offsets(group, stable=False)))
@@ -196,7 +196,7 @@ def create_lease(cluster: Cluster, name: str, group: str, began: Positions) -> O
     """Create a lease whose output begins at `began` and that `group` holds; one that exists stays as it is.
 
     Raises:
-        ClusterError: the cluster refused, or did not answer in time.
+        ClusterError: the cluster refused, or did not respond in time.
     """
     wanted = OutputLease(group, 0, "", as_covered(began))
     creation = _LeaseCreation(cluster, creation_id(name))

@@ -12,7 +12,7 @@ class LeasedStreamWriter(ExactStreamWriter):
     """`df.writeStream.format("odradek")` with the option `gate`: a batch is written by the group that has the lease."""
 
     def transaction(self, query_id: str, batch_id: int | None) -> TransactionalCommit:
-        """What commits a batch of a query."""
+        """The object that commits batches of a query."""
         options = self.options
         assert options.gate is not None and batch_id is not None, "a gate is for streams"
         span = batch_span(options.checkpoint, batch_id)

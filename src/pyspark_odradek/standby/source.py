@@ -1,8 +1,8 @@
-"""The output lease as the source sees it: how far a query may read, and what it reports.
+"""The output lease in the source: the end of reading, and the reports of a query.
 
-A standby reports itself, with its position, in a group of its own before it plans a batch. From then on all that it
-plans ends where the output ends, so `odradek groups switch` may transfer the lease to it. The holder reports itself
-before it plans its first batch beyond.
+A standby reports its position in a group of its own before it plans a batch. Its later batches end at the end of the
+output, so that `odradek groups switch` can transfer the lease to it. The holder reports itself before it plans its
+first batch beyond the output.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class LeasedSource:
             self._refuse_a_gap(cluster, lease, began)
         if self._reported is None or self._reported[0] != ACTIVE:
             self._report(cluster, ACTIVE, began)
-        # A holder that comes back with older state first goes through what is covered, and ends a batch there.
+        # A holder that restarts with older state first reads the covered input, and ends a batch there.
         return _positions(lease) if lag(as_covered(began), lease.covered) else None
 
     def _wanted(self, lease: OutputLease | None) -> OutputLease | None:
@@ -89,7 +89,8 @@ class LeasedSource:
             self._reported = (state, dict(began))
 
     def _refuse_a_gap(self, cluster: Cluster, lease: OutputLease, began: Positions) -> None:
-        """A read may miss what was just committed: repeat it until all transactions are over, or for a while."""
+        """A read may miss offsets that were just committed: repeat it until all transactions have ended, or for some
+        time."""
         deadline = time.monotonic() + CERTAIN_S
         position = as_covered(began)
         while first_ahead(position, lease.covered) is not None:
