@@ -342,9 +342,11 @@ class Capture:
     def _end_transaction(self, position: Position) -> None:
         self._produce(self._options.positions_topic, Record(self._options.name, position.to_json()), 0)
         # May take long after a large transaction; between the calls Python handles signals. A record that is not stored
-        # fails the commit.
-        while self._producer.flush(1.0):
-            pass
+        # fails the commit. A fatal error amid a call, as of a fenced producer, comes out of it as SystemError without a
+        # reason (confluent-kafka 2.16), and out of the commit with one.
+        with suppress(SystemError):
+            while self._producer.flush(1.0):
+                pass
         self._producer.commit_transaction(TIMEOUT_S)
         self._largest = "", Record(None, "")
         self._position = position
