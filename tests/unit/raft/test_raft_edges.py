@@ -161,7 +161,8 @@ def test_a_large_snapshot_is_of_many_batches_in_order() -> None:
 def test_each_batch_of_a_snapshot_ends_with_the_record_that_fills_it() -> None:
     extra = len(topic("x" * 32_000)) - 32_000
     whole, left = divmod(BATCH_BYTES - 1, 32_000 + extra)
-    names = [*["x" * 32_000] * whole, "x" * (left - extra), "last"] * 2
+    rest = next(length for length in range(left, 0, -1) if len(topic("x" * length)) == left)
+    names = [*["x" * 32_000] * whole, "x" * rest, "last"] * 2
     data = encode_snapshot(
         [TopicRecord(name=name) for name in names], metadata_version=VERSION, leader_epoch=1, now_ms=0
     )
