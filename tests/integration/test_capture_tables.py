@@ -157,7 +157,11 @@ def test_a_table_that_is_left_out_for_a_while_has_a_new_snapshot(captured: Captu
 def test_ctrl_c_in_a_snapshot_ends_the_capture(captured: Captured, database: Any, monkeypatch: Any) -> None:
     """And not only after all rows are read."""
     database.execute(f"INSERT INTO public.stock SELECT 1, g, 1 FROM generate_series(1, {LARGE}) g")
-    monkeypatch.setattr(RowFormat, "read", lambda *row: signal.raise_signal(signal.SIGINT))
+
+    def interrupted(*row: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RowFormat, "read", interrupted)
     with pytest.raises(KeyboardInterrupt):
         captured.start()
 
