@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 REQUESTS_PER_TURN = 64
 # Long turns save system calls, and others wait for them. A client whose time is limited has no claim to the saving: it
 # is there for the others, whose 99th percentile would be a whole turn.
-METERED_REQUESTS_PER_TURN = 8
+METERED_REQUESTS_PER_TURN = 4
 # Some requests cost a thousand times what others do: a turn that has taken so long ends before the next one.
 TURN_MS = 10
 READ_TURN_BYTES = 512 * 1024
