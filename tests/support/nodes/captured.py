@@ -65,7 +65,8 @@ class Captured:
         def make_format(keys: Any) -> Any:
             return DebeziumFormat(keys, self.name, "db", schemas=schemas) if debezium else RowFormat(keys)
 
-        clients = {"bootstrap.servers": bootstrap or self.node.bootstrap}
+        # As the command has it: a client that an exception keeps alive would print later that the node is gone.
+        clients = {"bootstrap.servers": bootstrap or self.node.bootstrap, "log_level": 0}
         return capture.Capture(self.database(), clients, given, make_format, self.snapshots.append)
 
     def catch_up(self, **options: Any) -> int:
