@@ -212,7 +212,8 @@ class TestBounds:
 
         run(test())
 
-    def test_a_client_whose_time_is_metered_has_shorter_turns(self, run: Run) -> None:
+    @pytest.mark.parametrize("is_removed", [False, True])
+    def test_a_client_has_shorter_turns_while_its_time_is_metered(self, run: Run, is_removed: bool) -> None:
         async def test() -> None:
             async with ScriptedListener() as listener:
                 ample = {quota_entity([("client-id", None)]): {"request_percentage": 100_000.0}}
@@ -220,6 +221,8 @@ class TestBounds:
                 metered, other = await listener.client(), await listener.client()
                 await metered.beat(0)
                 await metered.answer()
+                if is_removed:
+                    listener.dispatcher.quotas.change_quotas({})
                 total = 8 * METERED_REQUESTS_PER_TURN
                 # A response that names a throttle time would mute the channel.
                 frames = [metered.frame(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, _beat(0)) for _ in range(total)]
@@ -230,7 +233,7 @@ class TestBounds:
                 for _ in range(total):
                     await metered.answer()
                 before_other = listener.begun[1:].index(-1)
-                assert before_other <= METERED_REQUESTS_PER_TURN
+                assert (before_other <= METERED_REQUESTS_PER_TURN) == (not is_removed)
                 metered.close()
                 other.close()
 

@@ -452,7 +452,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _begin_and_send(self, outbound: ResponseWriter) -> None:
         payer, pending = self.payer, self._pending
-        left = REQUESTS_PER_TURN if payer is None or payer.time is None else METERED_REQUESTS_PER_TURN
+        # A payer is not renewed once the last quota is removed: its account means nothing then.
+        is_metered = self.quotas.is_timed and payer is not None and payer.time is not None
+        left = METERED_REQUESTS_PER_TURN if is_metered else REQUESTS_PER_TURN
         while True:
             while pending and left and self._may_begin(outbound):
                 self._begin_request(pending.popleft())
