@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
-from odradek.common.ports import is_disk_full
 from odradek.common.topic_names import TopicPartition
 from odradek.log.checkpoints import write_topic_id
 from odradek.log.loading import AssignedDirectory, FoundLog, LogLoader
@@ -77,13 +76,7 @@ class FutureLogs:
             found = FoundLog(as_begun, directory, key, current.config, self._manager.random_jitter())
             log = found.open(disk, self._manager.files, self._manager.clock.now_ms(), self._manager.remove_later)
         except (OSError, StorageError) as error:
-            cause = error if isinstance(error, OSError) else error.__cause__
-            if isinstance(cause, OSError) and is_disk_full(cause):
-                disk.remove_tree(directory)
-                raise self._manager.files.no_space(log_dir, cause) from None
-            if isinstance(error, StorageError):
-                raise
-            raise StorageError(log_dir, f"{directory}: {error}") from error
+            self._manager.creation_failed(directory, error)
         log.partition_dir.is_new = True
         self.logs[key], self.topic_ids[key] = log, topic_id
         return log

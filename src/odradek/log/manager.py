@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
@@ -291,16 +291,21 @@ class LogManager:
             )
             log = found.begin(self.disk, self.files, self.clock.now_ms(), self.remove_later)
         except (OSError, StorageError) as error:
-            cause = error if isinstance(error, OSError) else error.__cause__
-            if isinstance(cause, OSError) and is_disk_full(cause):
-                self.disk.remove_tree(directory)
-                raise self.files.no_space(chosen, cause) from None
-            if isinstance(error, StorageError):
-                raise
-            raise StorageError(chosen, f"{directory}: {error}") from error
+            self.creation_failed(directory, error)
         log.partition_dir.is_new = True
         self._add(log, topic_id)
         return log
+
+    def creation_failed(self, directory: Path, error: OSError | StorageError) -> NoReturn:
+        """Remove what was created on a full disk. Raises ApiError: KAFKA_STORAGE_ERROR, it is full; StorageError."""
+        log_dir, cause = directory.parent, error.__cause__ if isinstance(error, StorageError) else error
+        try:
+            if isinstance(cause, OSError) and is_disk_full(cause):
+                self.disk.remove_tree(directory)
+                raise self.files.no_space(log_dir, cause) from None
+            raise error
+        except OSError as failure:
+            raise StorageError(log_dir, f"{directory}: {failure}") from failure
 
     def _apply_topic(self, log: Log, topic_id: UUID, overrides: Mapping[str, str]) -> Log:
         """Apply the topic's settings to a loaded log, and its id if partition.metadata was damaged."""
@@ -363,7 +368,7 @@ class LogManager:
         Args:
             after_names_in: the names in this directory are made durable before the files are removed.
         Raises:
-            StorageError: the rename failed.
+            StorageError: the directory was neither renamed nor removed.
         """
         topic, partition_id = log.topic_partition
         mark = f".{self.random_bits():032x}-delete"
@@ -372,13 +377,16 @@ class LogManager:
         log.detach()
         try:
             close_log(log, clean=False)
-            self.disk.rename(log.directory, target)
+            try:
+                self.disk.rename(log.directory, target)
+            except OSError as error:
+                if not is_disk_full(error):
+                    raise
+                # The longer name may not fit into a full directory.
+                self.disk.remove_tree(log.directory)
+                return
         except OSError as error:
-            if not is_disk_full(error):
-                raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
-            # The longer name may not fit into a full directory.
-            self.disk.remove_tree(log.directory)
-            return
+            raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
         self._renamed_in[log.log_dir] = None
         if after_names_in is not None:
             self._renamed_in[after_names_in] = None

@@ -56,6 +56,18 @@ class FixedNamesDisk(FailingDisk):
         super().rename(source, target)
 
 
+class FixedTreesDisk(FixedNamesDisk):
+    """It is full, and nothing in its dead directories can be removed."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.ENOSPC)
+
+    def remove_tree(self, path: Path) -> None:
+        if self.is_dead(path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().remove_tree(path)
+
+
 def manager_of(disk: FailingDisk, *paths: Path) -> LogManager:
     manager = LogManager(disk, RealClock(), list(paths), LogConfig(), Random(1))
     manager.lock_dirs()
@@ -120,17 +132,24 @@ def test_a_copy_of_a_moved_log_is_removed_under_another_name_alone(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("fails", "copies", "assigned", "remaining"),
+    ("fails", "copies", "assigned", "remaining", "failing"),
     [
-        pytest.param("two", 1, "two", "one/t-0", id="the complete copy cannot get the name of the log"),
-        pytest.param("one", 1, "two", "two/t-0", id="the log that it replaces cannot be discarded"),
-        pytest.param("two", 2, "one", "one/t-0", id="a second copy cannot be discarded"),
+        pytest.param("two", 1, "two", "one/t-0", FixedNamesDisk, id="the complete copy cannot get the name of the log"),
+        pytest.param("one", 1, "two", "two/t-0", FixedNamesDisk, id="the log that it replaces cannot be discarded"),
+        pytest.param("two", 2, "one", "one/t-0", FixedNamesDisk, id="a second copy cannot be discarded"),
+        pytest.param("two", 2, "one", "one/t-0", FixedTreesDisk, id="a second copy on a full disk cannot be removed"),
     ],
 )
 async def test_a_directory_that_fails_at_a_copy_does_not_stop_the_start(
-    fails: str, copies: int, assigned: str, remaining: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    fails: str,
+    copies: int,
+    assigned: str,
+    remaining: str,
+    failing: type[FailingDisk],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    disk, (one, two) = FixedNamesDisk(), (tmp_path / "one", tmp_path / "two")
+    disk, (one, two) = failing(), (tmp_path / "one", tmp_path / "two")
     manager = manager_of(disk, one, two)
     manager.load()
     moved = manager.create("t", 0, UUID(int=1), {}, log_dir=one)
@@ -255,6 +274,21 @@ def test_a_log_that_cannot_be_made_leaves_nothing_of_a_full_disk(tmp_path: Path,
     assert not (tmp_path / "t-0").exists() and manager.get(("t", 0)) is None
     disk.dead = set()
     append(manager.create("t", 0, UUID(int=1), {}), batch(b"v"))
+    manager.unlock()
+    disk.close()
+
+
+def test_what_a_full_disk_cannot_remove_takes_its_directory_offline(tmp_path: Path) -> None:
+    disk, (one, two) = FixedTreesDisk(), (tmp_path / "one", tmp_path / "two")
+    manager = manager_of(disk, one, two)
+    manager.load()
+    log = manager.create("t", 0, UUID(int=1), {}, log_dir=one)
+    disk.dead = {two}
+    with pytest.raises(StorageError, match=os.strerror(errno.EIO)) as new:
+        manager.create("t", 1, UUID(int=1), {}, log_dir=two)
+    with pytest.raises(StorageError, match=os.strerror(errno.EIO)) as copy:
+        manager.futures.create(log, UUID(int=1), two)
+    assert new.value.log_dir == copy.value.log_dir == two
     manager.unlock()
     disk.close()
 
