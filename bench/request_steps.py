@@ -114,8 +114,7 @@ PATIENT = {
 
 def wrap_steps() -> None:
     """In the broker's process, before it starts: mark where each step begins and ends."""
-    from marks import mark  # type: ignore[import-not-found]
-
+    mark: Callable[[str], None] = importlib.import_module("marks").mark  # made by `build`
     for step, places in STEPS.items():
         for module, path in places:
             owner: Any = importlib.import_module(module)

@@ -122,7 +122,7 @@ EVERY = T.StructType(
         T.StructField("item", T.StructType([T.StructField("item", T.ArrayType(VISIT, False))])),
     ]
 )
-ROW = {
+ROW: dict[str, Any] = {
     "yes": True,
     "b": -128,
     "h": 32_767,
@@ -145,7 +145,7 @@ ROW = {
 def test_a_schema_is_made_of_columns_of_every_type(registry: SchemaRegistry) -> None:
     made = framing(registry, EVERY)
     written = newest(registry)
-    row = ROW | {"map": [(name, each and list(each.items())) for name, each in ROW["map"].items()]}  # type: ignore[attr-defined]
+    row = ROW | {"map": [(name, each and list(each.items())) for name, each in ROW["map"].items()]}
     nulls = dict.fromkeys(EVERY.names) | {"b": 0, "l": 0}
     assert [read(value, written) for value in encoded(made, EVERY, [row, nulls])] == [ROW, nulls]
     assert registry.asked[-1] == "/subjects/t-value/versions"

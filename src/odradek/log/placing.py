@@ -57,4 +57,4 @@ class CountedLogs(dict[TopicPartition, Log]):
     def _uncounted(self, *args: object, **named: object) -> None:
         raise AssertionError("only assignment and pop keep the counts of logs")
 
-    clear = update = setdefault = popitem = __ior__ = __delitem__ = _uncounted  # type: ignore[assignment]  # of no use, whatever is given
+    clear = update = setdefault = popitem = __ior__ = __delitem__ = _uncounted  # type: ignore[assignment]  # none may be called

@@ -95,12 +95,12 @@ def test_where_no_record_is_left_the_file_is_empty(log: Log, disk: SimDisk) -> N
 
 
 def test_a_name_fits_into_a_directory(disk: SimDisk) -> None:
-    class Named:
-        partition_dir = SimpleNamespace(files=SimpleNamespace(disk=disk))
-        topic_partition = ("t" * 249, 123456)
-        log_dir = Path("/logs")
-
-    path = failback_path(Named(), 2**62, 2**30, TOPIC_ID)  # type: ignore[arg-type]
+    log: Any = SimpleNamespace(
+        partition_dir=SimpleNamespace(files=SimpleNamespace(disk=disk)),
+        topic_partition=("t" * 249, 123456),
+        log_dir=Path("/logs"),
+    )
+    path = failback_path(log, 2**62, 2**30, TOPIC_ID)
     assert len(path.name) + len("-99.tmp") <= 255
 
 
