@@ -3,7 +3,8 @@
 One client asks for one small thing after the other, alone and beside a client that floods the broker with requests, in
 turns; first as the flood may have `request_percentage=10`, then as it may have all it takes. Printed are the 99th
 percentile of the latency alone and beside the flood, and their ratio: 2 is twice as long. The flood's own first
-second counts, too, in which it uses what it has saved up.
+second counts, too, in which it uses what it has saved up. Its process has the lowest priority (`nice` 19): what is
+measured is how the broker shares its time, and not how the machine shares its processors with the flooding client.
 """
 
 from __future__ import annotations
