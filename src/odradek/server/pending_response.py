@@ -18,20 +18,20 @@ class PendingResponse:
 
     Attributes:
         is_ended: whether it ended, or will in the next iteration.
-        response: None until then, and if it failed.
+        response: None until then, and if it failed or was cancelled.
         error: why it failed.
     """
 
-    __slots__ = ("_on_end", "error", "is_cancelled", "is_ended", "response")
+    __slots__ = ("_on_end", "error", "is_ended", "response")
 
     def __init__(self) -> None:
-        self.is_ended = self.is_cancelled = False
+        self.is_ended = False
         self.response: Any = None
         self.error: Exception | None = None
         self._on_end: Callable[[PendingResponse], None] | None = None
 
     def when_ended(self, on_end: Callable[[PendingResponse], None]) -> None:
-        """Call `on_end` at the end, which is later: a handler has just returned this."""
+        """Call `on_end` when it is completed or fails, which is later: a handler has just returned this."""
         assert self._on_end is None, "one callback"
         self._on_end = on_end
 
@@ -57,11 +57,10 @@ class PendingResponse:
             self._call_back()
 
     def cancel(self) -> None:
-        """End without a response."""
+        """End without a response, and without a callback."""
         if not self.is_ended:
-            self.is_cancelled = True
+            self._on_end = None
             self._end()
-            self._call_back()
 
     def release(self) -> None:
         """Let go of what a subclass waits for; called once, at the end."""

@@ -389,7 +389,7 @@ class TestEnds:
                 await eventually_async(lambda: 2 in listener.waits)
                 client.close()
                 await eventually_async(lambda: not listener.connections)
-                assert listener.waits[1].is_cancelled
+                assert listener.waits[1].is_ended and listener.waits[1].response is None
                 listener.finish(2)
                 await eventually_async(lambda: listener.ended == [2])
 

@@ -55,8 +55,9 @@ class Requests:
 
     def cancel_pending(self) -> None:
         """Cancel the pending responses: the peer has disconnected."""
-        for pending in tuple(self._pending):
+        for pending in self._pending:
             pending.cancel()
+        self._pending.clear()
 
     def begin(self, frame: Buffer) -> asyncio.Future[Any] | None:
         """Decode one request and call its handler; returns the task of a handler that is a coroutine, else None."""
@@ -156,13 +157,10 @@ class Requests:
     def _pending_ended(
         self, slot: ResponseSlot, context: RequestContext, route: Route, pending: PendingResponse
     ) -> None:
-        del self._pending[pending]
-        if pending.is_cancelled:
-            slot.chunks = []
-        elif pending.error is not None:
-            self.respond_later(slot, context, route, failure_response(context, route, pending.error))
-        else:
-            self.respond_later(slot, context, route, pending.response)
+        self._pending.pop(pending, None)  # it is not there if the peer has disconnected since `complete_soon`
+        error = pending.error
+        response = pending.response if error is None else failure_response(context, route, error)
+        self.respond_later(slot, context, route, response)
 
     def respond_later(
         self, slot: ResponseSlot, context: RequestContext, route: Route, response: Message | None
