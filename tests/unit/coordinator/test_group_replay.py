@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.group.classic.state import GroupState
 from odradek.coordinator.group.timers import TimerKey, Timers
-from odradek.coordinator.hashing import java_string_hash, partition_for
+from odradek.coordinator.hashing import MAX_CACHED_CHARACTERS, cached_hash, java_string_hash, partition_for
 from tests.unit.coordinator.conftest import VirtualShard, subscription
 
 
@@ -204,6 +204,14 @@ def test_group_names_hash_as_in_java() -> None:
     assert java_string_hash("\U0001f600") == 1772899
     assert partition_for("polygenelubricants", 50) == 0
     assert partition_for("hello", 50) == 22
+
+
+def test_hashes_of_long_group_names_are_not_kept() -> None:
+    cached_hash.cache_clear()
+    kept, long = "g" * MAX_CACHED_CHARACTERS, "g" * (MAX_CACHED_CHARACTERS + 1)
+    assert partition_for(kept, 1000) == abs(java_string_hash(kept)) % 1000
+    assert partition_for(long, 1000) == abs(java_string_hash(long)) % 1000
+    assert cached_hash.cache_info().currsize == 1
 
 
 @settings(max_examples=200, deadline=None)
