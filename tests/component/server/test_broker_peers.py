@@ -33,7 +33,7 @@ async def test_a_late_connection_failure_is_no_error_of_the_loop() -> None:
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
 
-    asking = asyncio.create_task(peers.ask(OTHER, ApiVersionsRequest(), ApiVersionsResponse))
+    asking = asyncio.create_task(peers.request(OTHER, ApiVersionsRequest(), ApiVersionsResponse))
     writer = await accepted.get()
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -186,7 +186,7 @@ class GroupLagJob:
     ) -> None:
         for some in _in_requests(keys, offsets):
             try:
-                answer = await self._peers.ask(leader, _request(some, offsets), ListOffsetsResponse)
+                answer = await self._peers.request(leader, _request(some, offsets), ListOffsetsResponse)
             except OdradekError as error:
                 _log.debug(
                     "end offsets of a leader are unknown: the lag of groups has no value there",

@@ -1,6 +1,6 @@
-"""The other brokers, as this one asks them: one open connection to each, over the inter-broker listener.
+"""Requests to other brokers: one open connection to each, over the inter-broker listener.
 
-A connection that fails is forgotten; the next request makes another. Answers come in the order of the requests, so what
+After an error the next request opens a new connection. Responses come in the order of the requests, so a request that
 waits long (a Fetch) does not belong here.
 """
 
@@ -47,8 +47,8 @@ class BrokerPeers:
         self._connecting: dict[int, asyncio.Task[Connection]] = {}
         self._closed = False
 
-    async def ask(self, broker_id: int, request: Message, response: type[M]) -> M:
-        """Send one request and return its answer.
+    async def request(self, broker_id: int, request: Message, response: type[M]) -> M:
+        """Send a request and return its response.
 
         Raises:
             UnreachableError, RequestTimeoutError, UnsupportedRequestError.

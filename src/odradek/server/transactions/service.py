@@ -96,7 +96,7 @@ class Transactions:
     async def _send_markers(self, broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         if broker_id == self._node_id:
             return await self.markers.write(request)
-        return await self._marker_peers.ask(broker_id, request, WriteTxnMarkersResponse)
+        return await self._marker_peers.request(broker_id, request, WriteTxnMarkersResponse)
 
     async def close(self) -> None:
         """End the coordinator's leaderships, and the connections to other brokers."""

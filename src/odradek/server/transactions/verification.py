@@ -138,7 +138,7 @@ class TransactionVerifier:
         else:
             message = _message(transactional_id, producer_id, epoch, partitions, verify_only=not add)
             try:
-                response = await self._peers.ask(leader, message, AddPartitionsToTxnResponse)
+                response = await self._peers.request(leader, message, AddPartitionsToTxnResponse)
                 codes = _codes(response, transactional_id, partitions)
             except OdradekError:
                 codes = dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
