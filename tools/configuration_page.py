@@ -10,7 +10,6 @@ import importlib
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,15 @@ from odradek.admin.access_plans import QUOTAS
 from odradek.settings.client_metrics import DOCS as CLIENT_METRICS_DOCS
 from odradek.settings.client_metrics import KEYS as CLIENT_METRICS_KEYS
 from odradek.settings.listeners import NOT_OF_LISTENERS, OF_LISTENERS, OF_MECHANISMS
-from odradek.settings.options import OptionSpec
+from odradek.settings.options import OptionSpec, specs_of
 from odradek.settings.rules import GUARDS, READ_BY_THE_NODE
 from odradek.settings.table import (
     DYNAMIC_ONLY,
     DYNAMIC_ONLY_DOCS,
-    GROUP_SYNONYM_PREFIX,
     OWN,
     Scope,
     Setting,
     UpdateMode,
-    broker_synonyms,
     table,
 )
 from odradek.settings.unused import MAPPED, reason_unused
@@ -167,20 +164,11 @@ def config_classes() -> list[type]:
 def options(classes: Iterable[type[Any]]) -> dict[tuple[Scope, str], OptionSpec]:
     """The declarations, by each key that they read."""
     found: dict[tuple[Scope, str], OptionSpec] = {}
-    for config_class in classes:
-        for item in fields(config_class):
-            spec: OptionSpec | None = item.metadata.get("option")
-            if spec is None:
-                continue
-            broker_keys = {spec.key, *spec.synonyms}
-            if spec.topic_key:
-                found[Scope.TOPIC, spec.topic_key] = spec
-                broker_keys |= {key for key, _ in broker_synonyms(spec.topic_key)}
-            if spec.group_key:
-                found[Scope.GROUP, spec.group_key] = spec
-                broker_keys.add(GROUP_SYNONYM_PREFIX + spec.group_key)
-            for key in broker_keys - {""}:
-                found[Scope.BROKER, key] = spec
+    for spec in specs_of(classes):
+        of_brokers = [(Scope.BROKER, key) for key in (spec.key, *spec.other_broker_keys)]
+        for scope, key in (*of_brokers, (Scope.TOPIC, spec.topic_key), (Scope.GROUP, spec.group_key)):
+            if key:
+                found[scope, key] = spec
     return found
 
 

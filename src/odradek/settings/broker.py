@@ -26,7 +26,7 @@ from odradek.settings.listeners import (
     parse_protocol_map,
     split_listener_key,
 )
-from odradek.settings.options import OptionSpec
+from odradek.settings.options import OptionSpec, specs_of
 from odradek.settings.rules import (
     READ_BY_THE_NODE,
     check_quorum,
@@ -195,15 +195,7 @@ def topic_default(topic_key: str, values: Mapping[str, Value], explicit: Mapping
 
 def honoured_keys(config_classes: Iterable[type]) -> frozenset[str]:
     """The broker keys that classes of `option()` fields read, with their synonyms."""
-    keys = set()
-    for config_class in config_classes:
-        for item in dataclasses.fields(config_class):
-            spec: OptionSpec | None = item.metadata.get("option")
-            if spec is not None:
-                keys |= {spec.key, *spec.synonyms}
-                if spec.topic_key:
-                    keys |= {key for key, _ in broker_synonyms(spec.topic_key)}
-    return frozenset(keys - {""})
+    return frozenset(key for spec in specs_of(config_classes) for key in (spec.key, *spec.other_broker_keys)) - {""}
 
 
 def resolve(

@@ -8,10 +8,11 @@ typed object, never a dict or a global; a dynamic change swaps in a new frozen o
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
-from odradek.settings.table import is_secret
+from odradek.settings.table import GROUP_SYNONYM_PREFIX, broker_synonyms, is_secret
 
 T = TypeVar("T")
 
@@ -26,6 +27,13 @@ class OptionSpec:
     doc: str
     unit: str
     synonyms: tuple[str, ...]
+
+    @property
+    def other_broker_keys(self) -> tuple[str, ...]:
+        """The broker keys besides `key` that this setting reads: its synonyms, and the defaults of its overrides."""
+        of_topics = [key for key, _ in broker_synonyms(self.topic_key)] if self.topic_key else []
+        of_groups = [GROUP_SYNONYM_PREFIX + self.group_key] if self.group_key else []
+        return (*self.synonyms, *of_topics, *of_groups)
 
 
 def option(
@@ -58,3 +66,11 @@ def option(
 def config(cls: type[T]) -> type[T]:
     """Make a class of `option()` fields a frozen, slotted dataclass."""
     return dataclass(frozen=True, slots=True)(cls)
+
+
+def specs_of(config_classes: Iterable[type]) -> Iterator[OptionSpec]:
+    """The declarations of all settings of these classes."""
+    for config_class in config_classes:
+        for item in dataclasses.fields(config_class):
+            if (spec := item.metadata.get("option")) is not None:
+                yield spec

@@ -8,7 +8,7 @@ This module changes no state.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -19,7 +19,7 @@ from odradek.settings.client_metrics import client_metrics_problems
 from odradek.settings.link_settings import LINK_SECRETS
 from odradek.settings.links import link_problems, split_key
 from odradek.settings.listeners import LISTENER_PREFIX, split_listener_key
-from odradek.settings.options import OptionSpec
+from odradek.settings.options import specs_of
 from odradek.settings.rules import READ_BY_THE_NODE, check_relations, unserved_guards
 from odradek.settings.table import (
     DYNAMIC_ONLY_DOCS,
@@ -134,16 +134,9 @@ def combined_list(old: str, given: str, *, append: bool) -> str:
 def option_docs(config_classes: Iterable[type[Any]]) -> dict[str, str]:
     """Our sentence for each key that classes of `option()` fields declare, or that the node reads itself."""
     docs: dict[str, str] = {**READ_BY_THE_NODE, **DYNAMIC_ONLY_DOCS}
-    for config_class in config_classes:
-        for item in fields(config_class):
-            spec: OptionSpec | None = item.metadata.get("option")
-            if spec is not None:
-                behind = [key for key, _ in broker_synonyms(spec.topic_key)] if spec.topic_key else []
-                if spec.group_key:
-                    behind.append(GROUP_SYNONYM_PREFIX + spec.group_key)
-                own = (spec.key, spec.topic_key, spec.group_key)
-                docs |= {key: docs.get(key, spec.doc) for key in (*spec.synonyms, *behind)}
-                docs |= {key: spec.doc for key in own if key}
+    for spec in specs_of(config_classes):
+        docs |= {key: docs.get(key, spec.doc) for key in spec.other_broker_keys}
+        docs |= {key: spec.doc for key in (spec.key, spec.topic_key, spec.group_key) if key}
     return docs
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from odradek.controller.config import ControllerConfig
 from odradek.controller.tokens import DelegationTokenConfig
 from odradek.coordinator.group.config import GroupConfig
@@ -34,6 +32,7 @@ from odradek.server.network.slow_requests import LogLinesConfig
 from odradek.server.telemetry.store import TelemetryConfig
 from odradek.server.transactions.verification import VerificationConfig
 from odradek.settings.broker import honoured_keys
+from odradek.settings.options import specs_of
 from odradek.settings.table import Scope
 
 # A test holds this list complete.
@@ -77,7 +76,7 @@ CONFIG_CLASSES: tuple[type, ...] = (
 
 def honoured_overrides(scope: Scope) -> frozenset[str]:
     """The keys of topics, or of groups, that this build acts on."""
-    specs = [item.metadata["option"] for each in CONFIG_CLASSES for item in dataclasses.fields(each)]
+    specs = specs_of(CONFIG_CLASSES)
     return frozenset(spec.topic_key if scope is Scope.TOPIC else spec.group_key for spec in specs) - {""}
 
 
