@@ -49,7 +49,7 @@ MOST_ITERATIONS = 100_000
 NONCE_BYTES = 24
 # Hashing takes milliseconds, and nodes connect often with the same password.
 _salted_password = lru_cache(maxsize=8)(salted_password)
-# What is sent to a broker must be a token (RFC 6750): no other file is, that a setting may name.
+# A token (RFC 6750). A setting may name any file; one with other content is not sent to a broker.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 # An option of a JAAS entry; the value is quoted, or a word.
 _JAAS_OPTION = re.compile(r"""([\w.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;'"]+)""")

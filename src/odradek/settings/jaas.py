@@ -64,6 +64,11 @@ def parse_jaas(text: str) -> JaasEntry:
     return JaasEntry(module, options)
 
 
+def tls_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options of an entry for TLS connections to an issuer: `ssl.truststore.*`, and the client's certificate."""
+    return {name: text for name, text in options.items() if name.startswith("ssl.")}
+
+
 def _tokens(text: str) -> list[tuple[str, bool]]:
     """Words and signs, with whether each stood in quotes."""
     found: list[tuple[str, bool]] = []

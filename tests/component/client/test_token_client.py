@@ -209,7 +209,6 @@ FORKING = """
 import json, os, sys, threading, time
 from dataclasses import replace
 from odradek.security.client import tokens
-from odradek.security.sasl.config import OwnTokenConfig
 
 settings = json.loads(sys.argv[1])
 assert tokens.current_token(settings) == "good"

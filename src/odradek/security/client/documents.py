@@ -10,11 +10,6 @@ from odradek.common.real_https import read_https
 from odradek.security.client.settings import tls_config
 
 
-def tls_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Those of a JAAS entry that speak of TLS: `ssl.truststore.*`, and the client's own certificate."""
-    return {name: text for name, text in options.items() if name.startswith("ssl.")}
-
-
 def issuer_context(options: Mapping[str, str]) -> ssl.SSLContext:
     """The TLS context of connections to an issuer; without certificates in the options, the system's are trusted.
 

@@ -27,10 +27,11 @@ from odradek.client.sasl import ENDPOINT_KEY, SaslSettingError, jaas_options, re
 from odradek.common.log_lines import get_logger
 from odradek.common.real_https import TIMEOUT_S, Patience, exchange
 from odradek.security.client.assertions import Assertion, assertion_of, known_names
-from odradek.security.client.documents import issuer_context, tls_options
+from odradek.security.client.documents import issuer_context
 from odradek.security.sasl.config import AssertionConfig, OwnTokenConfig
 from odradek.security.tls.config import TlsSettingError
 from odradek.settings.broker import build_from
+from odradek.settings.jaas import tls_options
 from odradek.settings.table import Scope, setting
 
 # The lifetime of a token if the issuer returns none, or an invalid one.
@@ -137,8 +138,8 @@ def current_token(settings: Mapping[str, str]) -> str:
     """
     settings = known_names(settings)
     config = _built(OwnTokenConfig, settings)
-    _check_retriever(config)
     if not settings.get(ENDPOINT_KEY, "").startswith(_WEB):
+        _retriever_of(config)
         return read_token(settings)
     grant = _grant_of(settings, config)
     # One request for all logins with the same token; logins with another issuer, or with a token, do not wait.
@@ -212,19 +213,21 @@ def check_token_settings(settings: Mapping[str, str]) -> None:
     url = settings.get(ENDPOINT_KEY, "")
     if not url.startswith((*_WEB, "file://")):
         raise SaslSettingError(f"{ENDPOINT_KEY} must name the issuer of tokens (https://…) or a file (file:///path)")
-    _check_retriever(config)
-    if url.startswith(_WEB) and (assertion := _grant_of(settings, config).assertion) is not None:
+    if not url.startswith(_WEB):
+        _retriever_of(config)
+    elif (assertion := _grant_of(settings, config).assertion) is not None:
         assertion.text()
 
 
-def _check_retriever(config: OwnTokenConfig) -> None:
-    """Raises SaslSettingError."""
-    name = config.retriever.strip().rpartition(".")[2]
+def _retriever_of(config: OwnTokenConfig) -> str:
+    """The name of the class without its package. Raises SaslSettingError if it does not exist, or takes no such URL."""
+    name = config.retriever.rpartition(".")[2]
     if name not in _RETRIEVERS:
         raise SaslSettingError(f"{_RETRIEVER_KEY}: there is no {name} here; there are {', '.join(_RETRIEVERS)}")
     if config.endpoint_url and not config.endpoint_url.startswith(_RETRIEVERS[name]):
         kind = " or ".join(f"{each}//…" for each in _RETRIEVERS[name])
         raise SaslSettingError(f"{ENDPOINT_KEY}: must be {kind} for {name}")
+    return name
 
 
 def _built(kind: type[T], settings: Mapping[str, str]) -> T:
@@ -243,7 +246,7 @@ def _grant_of(settings: Mapping[str, str], config: OwnTokenConfig) -> _Grant:
     options = jaas_options(settings)
     client_id = config.client_id or settings.get(_ID) or options.get("clientid", "")
     secret = config.client_secret or settings.get(_SECRET) or options.get("clientsecret", "")
-    is_grant = config.retriever.endswith(_BEARER)
+    is_grant = _retriever_of(config) == _BEARER
     assertion = assertion_of(_built(AssertionConfig, settings), is_grant=is_grant)
     if assertion is None and (not client_id or not secret):
         raise SaslSettingError(

@@ -27,7 +27,7 @@ from odradek.security.sasl.oauthbearer import oauthbearer
 from odradek.security.sasl.scram import NONCE_BYTES, FindToken, ScramUsers, scram
 from odradek.security.sasl.tokens import TokenChecks
 from odradek.settings.broker import BrokerSettings
-from odradek.settings.jaas import LOGIN_MODULES, JaasEntry, parse_jaas
+from odradek.settings.jaas import LOGIN_MODULES, JaasEntry, parse_jaas, tls_options
 
 if TYPE_CHECKING:
     from random import Random
@@ -128,26 +128,28 @@ def build_listener_sasl(name: str, settings: BrokerSettings, node: Surroundings)
     wanted = dict.fromkeys(each.upper() for each in config.enabled_mechanisms)
     if not wanted:
         raise SaslSettingError("sasl.enabled.mechanisms: names none, and no client could log in")
-    of_mechanism = {each: settings.of_mechanism(each) for each in wanted}
-    tokens = _token_checks(name, of_mechanism[OAUTHBEARER]) if OAUTHBEARER in wanted else None
     mechanisms: dict[str, Callable[[], Exchange]] = {}
+    max_reauth_ms: dict[str, int] = {}
+    tokens: TokenChecks | None = None
     for each in wanted:
-        if (handler := _handler(settings, each)) not in ("", *_HANDLERS.get(each, ())):
+        own = settings.of_mechanism(each)
+        max_reauth_ms[each] = own.build(SaslConfig).max_reauth_ms
+        if (handler := _handler(own)) not in ("", *_HANDLERS.get(each, ())):
             raise SaslSettingError(f"{_HANDLER_KEY}: there is no {handler} here, and {each} would be served without it")
-        jaas_entry(settings, each)  # SCRAM reads nothing of it, and a wrong one is refused nevertheless
+        jaas_entry(own, each)  # SCRAM does not use it, and an invalid one is refused nevertheless
         if each == PLAIN:
-            mechanisms[each] = _plain(settings)
+            mechanisms[each] = _plain(own)
         elif each in SCRAM_MECHANISMS:
             mechanisms[each] = _scram(each, node)
-        elif tokens is not None and each == OAUTHBEARER:
+        elif each == OAUTHBEARER:
+            tokens = _token_checks(name, own)
             mechanisms[each] = _oauthbearer(tokens, node)
         elif each == GSSAPI:
-            mechanisms[each] = _gssapi(of_mechanism[each])
+            mechanisms[each] = _gssapi(own)
         else:
             raise SaslSettingError(f"sasl.enabled.mechanisms: {each} is not served; {', '.join(SERVED)} are")
     # Of a delegation token the password is hashed here, once; of other users the keys are kept.
     off_loop = {GSSAPI, *SCRAM_MECHANISMS} if node.secret else {GSSAPI}
-    max_reauth_ms = {each: of_mechanism[each].build(SaslConfig).max_reauth_ms for each in wanted}
     return ListenerSasl(name, config, mechanisms, tokens, frozenset(off_loop), max_reauth_ms)
 
 
@@ -188,6 +190,8 @@ def _gssapi(settings: BrokerSettings) -> Callable[[], Exchange]:
 def own_service(settings: BrokerSettings) -> tuple[str, JaasEntry]:
     """Name of the brokers' service, and the entry with the keytab and the principal of the node.
 
+    Args:
+        settings: of GSSAPI on a listener.
     Raises:
         SaslSettingError: there are none, or they contradict each other.
     """
@@ -210,6 +214,8 @@ def own_service(settings: BrokerSettings) -> tuple[str, JaasEntry]:
 def own_ticket(settings: BrokerSettings) -> KerberosLogin:
     """The Kerberos credentials of this node for a listener with GSSAPI.
 
+    Args:
+        settings: of GSSAPI on the listener.
     Raises:
         SaslSettingError: the listener has no keytab and principal, or the extra is not installed.
     """
@@ -221,19 +227,17 @@ def own_ticket(settings: BrokerSettings) -> KerberosLogin:
     return KerberosLogin(service, entry.options["principal"], entry.options["keyTab"])
 
 
-def _handler(settings: BrokerSettings, mechanism: str) -> str:
-    """Which class of Kafka's checks the logins of a mechanism, without its package; "" for the mechanism's own."""
-    general = settings.build(SaslConfig).server_handler or ""
-    named = settings.explicit.get(f"{mechanism.lower()}.{_HANDLER_KEY}", general)
-    return named.strip().rpartition(".")[2]
+def _handler(settings: BrokerSettings) -> str:
+    """Kafka's class that checks the logins of a mechanism, without its package; "" for the mechanism's default."""
+    return (settings.build(SaslConfig).server_handler or "").rpartition(".")[2]
 
 
 def _token_checks(name: str, settings: BrokerSettings) -> TokenChecks:
     config = settings.build(TokenConfig)
     url = config.jwks_url or ""
-    if _handler(settings, OAUTHBEARER) == _UNSIGNED:
+    if _handler(settings) == _UNSIGNED:
         return _unsigned_checks(name, config, jaas_entry(settings, OAUTHBEARER))
-    if (validator := config.validator.strip().rpartition(".")[2]) not in _VALIDATORS:
+    if (validator := config.validator.rpartition(".")[2]) not in _VALIDATORS:
         raise SaslSettingError(f"{_VALIDATOR_KEY}: there is no {validator} here, and tokens would be taken without it")
     if not url.startswith(("file://", "https://")):
         raise SaslSettingError(
@@ -248,8 +252,7 @@ def _token_checks(name: str, settings: BrokerSettings) -> TokenChecks:
             "sasl.oauthbearer.expected.audience: is not set; set it, or sasl.oauthbearer.allow.unverified.audience=true"
         )
     entry = jaas_entry(settings, OAUTHBEARER)
-    options = {} if entry is None else {key: text for key, text in entry.options.items() if key.startswith("ssl.")}
-    return TokenChecks(name, config, options)
+    return TokenChecks(name, config, {} if entry is None else tls_options(entry.options))
 
 
 def _unsigned_checks(name: str, config: TokenConfig, entry: JaasEntry | None) -> TokenChecks:
@@ -282,7 +285,7 @@ def own_name(settings: BrokerSettings, mechanism: str) -> tuple[str, str]:
     """The name and password by which this node logs in to a listener.
 
     Args:
-        settings: as the listener has them.
+        settings: of the mechanism on the listener.
     Raises:
         SaslSettingError: there are none.
     """
@@ -295,12 +298,14 @@ def own_name(settings: BrokerSettings, mechanism: str) -> tuple[str, str]:
 
 
 def jaas_entry(settings: BrokerSettings, mechanism: str) -> JaasEntry | None:
-    """The JAAS entry of a listener for a mechanism; an entry for the mechanism overrides the general one.
+    """The JAAS entry of a listener for a mechanism.
 
+    Args:
+        settings: of the mechanism on the listener.
     Raises:
         SaslSettingError: it is invalid, or has another login module.
     """
-    text = settings.explicit.get(f"{mechanism.lower()}.{JAAS_KEY}", settings.build(SaslConfig).jaas_config)
+    text = settings.build(SaslConfig).jaas_config
     if text is None:
         return None
     try:
