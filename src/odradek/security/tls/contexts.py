@@ -129,14 +129,14 @@ def _agree(context: ssl.SSLContext, config: TlsConfig) -> None:
     if not config.cipher_suites:
         return
     older = [openssl_name(name) for name in config.cipher_suites if not name.startswith(_TLS13_PREFIXES)]
-    # As in Java: a list with suites of only one TLS version disables the other version.
-    left = ssl.TLSVersion.TLSv1_2 if len(older) == len(config.cipher_suites) else ssl.TLSVersion.TLSv1_3
-    if not older or left is ssl.TLSVersion.TLSv1_2:
-        if left not in versions:
+    if len(older) in (0, len(config.cipher_suites)):
+        # As in Java: a list with suites of only one TLS version disables the other version.
+        only = ssl.TLSVersion.TLSv1_2 if older else ssl.TLSVersion.TLSv1_3
+        if only not in versions:
             raise TlsSettingError(
-                f"ssl.cipher.suites names suites of {_NAMES[left]} alone, ssl.enabled.protocols {given}"
+                f"ssl.cipher.suites names suites of {_NAMES[only]} alone, ssl.enabled.protocols {given}"
             )
-        context.minimum_version = context.maximum_version = left
+        context.minimum_version = context.maximum_version = only
     if not older:
         return
     try:

@@ -1,6 +1,7 @@
-"""The distinguished name of a certificate as text, in the form of Java's `X500Principal.getName()` (RFC 2253), so that
-ACLs
-for Apache Kafka match the same principals here."""
+"""The distinguished name of a certificate as text, in the form of Java's `X500Principal.getName()` (RFC 2253).
+
+So ACLs for Apache Kafka match the same principals here.
+"""
 
 from __future__ import annotations
 
