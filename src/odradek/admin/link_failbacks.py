@@ -304,6 +304,8 @@ async def cuts(
 
     Args:
         tell: called with the reason of the wait, when it changes.
+    Raises:
+        UnfinishedError: nothing has changed for the cluster's timeout. ApiError.
     """
     loop, last, said = asyncio.get_running_loop(), None, ""
     while True:

@@ -175,9 +175,11 @@ class MirroredPartition:
         Raises:
             ApiError: NOT_LEADER_OR_FOLLOWER, CORRUPT_MESSAGE. StorageError.
         """
+        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return True
         if answer.error_code:
             self._refused(answer.error_code, now_ms)
-            return answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+            return False
         parts_at = answer.diverging_epoch
         if parts_at.end_offset >= 0:
             self.stop(
@@ -187,10 +189,9 @@ class MirroredPartition:
                 now_ms,
             )
             return False
-        log = self.partition.log
+        partition, log = self.partition, self.partition.log
         if self.next_offset != asked_offset:
             return False
-        partition = self.partition
         if not partition.is_leader or partition.is_isolated or not partition.is_mirror:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is no mirror that is led here")
         records = received(answer.records)
@@ -227,8 +228,6 @@ class MirroredPartition:
             self.partition.append_mirrored(build_empty_batch(offset - 1), now_ms=now_ms)
 
     def _refused(self, error_code: int, now_ms: int) -> None:
-        if error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            return
         try:
             code = ErrorCode(error_code)
         except ValueError:

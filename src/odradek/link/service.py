@@ -440,7 +440,7 @@ class LinkRun:
                 each for each in self.partitions.values() if each.is_ready and each.source_leader == node_id
             ]:
                 await buggify("link: before a fetch")
-                if not await self._is_throttled():
+                if not await self._maybe_throttle():
                     await self._fetch(node_id, session, some)
         except (OdradekError, OSError) as error:
             for each in self.partitions.values():
@@ -453,8 +453,8 @@ class LinkRun:
             if self._fetches.get(node_id) is asyncio.current_task():
                 del self._fetches[node_id]
 
-    async def _is_throttled(self) -> bool:
-        """Wait if the link has exceeded its rate; the rate can change meanwhile."""
+    async def _maybe_throttle(self) -> bool:
+        """Wait if the link has exceeded its rate, and return whether it did; the rate can change meanwhile."""
         wait_ms = self._pace.ready_in_ms(self._clock.monotonic_ms())
         if not wait_ms:
             return False
@@ -530,9 +530,10 @@ class LinkRun:
         await asyncio.sleep(0)
 
     async def _locate_out_of_range(self) -> None:
-        """Request the start and end offsets of the source's logs for partitions out of range, separately for each topic
-        and
-        leader: one partition without a response fails the whole request."""
+        """Request the start and end offsets of the source's logs for partitions out of range.
+
+        Each topic and leader has a request of its own, since one partition without a response fails the whole request.
+        """
         outside: dict[tuple[str, int], dict[PartitionKey, MirroredPartition]] = {}
         for key, each in self.partitions.items():
             if each.is_out_of_range and each.source_leader >= 0:

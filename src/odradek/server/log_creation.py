@@ -1,8 +1,7 @@
 """Defers requests for partitions whose logs are still being created, without delaying other requests.
 
 One request may create thousands of partitions. Their logs are created a few at a time, or at the first access. A
-request
-for thousands of partitions would create all logs at once, and block the event loop.
+request for thousands of partitions would create all logs at once, and block the event loop.
 """
 
 from __future__ import annotations

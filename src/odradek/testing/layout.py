@@ -73,8 +73,7 @@ def free_ports() -> Iterator[int]:
 
     Between the plan of a node and its start, other processes may bind any free port, and could get this one. On Linux
     this process keeps a socket bound to it: the system then gives it to no process that binds any port, but a server
-        can
-    bind it with SO_REUSEADDR as long as no process listens there.
+    can bind it with SO_REUSEADDR as long as no process listens there.
     """
     given: set[int] = set()
     while True:

@@ -309,9 +309,8 @@ def sweep(staging: Staging, query_id: str, run_id: str, batch_id: int | None) ->
     """Remove staged files up to this batch, of this run and of others. An error only leaves files.
 
     A task that ran twice may stage files after its batch was removed: the next batch of the run removes them. Other
-        runs
-    are checked once in each process of a run, since object stores keep their folders. Files of a later batch stay: they
-    are of a newer run, whose batch may be decided, and needed for a repair.
+    runs are checked once in each process of a run, since object stores keep their folders. Files of a later batch stay:
+    they are of a newer run, whose batch may be decided, and needed for a repair.
     """
     try:
         if batch_id is None:
