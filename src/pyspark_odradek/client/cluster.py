@@ -302,7 +302,7 @@ class Cluster:
     def wait_for_records(self, positions: Positions, wait_ms: int) -> None:
         """Return when a partition has a record past its position, or after `wait_ms`: a long poll while idle.
 
-        Only the first leader is polled; with several leaders the wait is the pause between two polls.
+        The leader is polled only if it is the same for all partitions; otherwise this only sleeps.
         """
         leaders = {self._leaders.get(partition) for partition in positions}
         if len(leaders) != 1 or None in leaders:

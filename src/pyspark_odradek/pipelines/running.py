@@ -152,8 +152,8 @@ class Run:
     def once(self, *, refresh: Sequence[str], full_refresh: Sequence[str], full_refresh_all: bool) -> None:
         """Run to the present end of the sources. Raises PipelineError with the reason of the first flow that failed.
 
-        Spark restarts a failed flow, except one that has lost records: that one ends the run. In a continuous run a
-        signal ends this run, too, even while a view is computed.
+        Spark restarts a failed flow, except one of `is_final`: that one ends the run. In a continuous run a signal ends
+        this run, too, even while a view is computed.
         """
         from pyspark.errors import PySparkException
         from pyspark.pipelines.spark_connect_pipeline import start_run

@@ -502,7 +502,7 @@ class TransactionalCommit:
         check(code, what)
 
     def _session(self, work: Work) -> Session:
-        """The producer of this process; None if another process has committed since, with a newer epoch."""
+        """The session of this process; a new one without a producer if another process may have committed since."""
         key = (os.getpid(), self.transactional_id)
         session = _SESSIONS.get(key)
         if session is None or session.run_id != work.run_id or not _follows(work.batch_id, session.batch_id):

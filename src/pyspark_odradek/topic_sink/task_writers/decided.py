@@ -86,8 +86,10 @@ class DecidedCommit(TransactionalCommit):
             self.repair(session, found.batch_id, task)
 
     def mark(self, session: Session, work: Work, deadline: float) -> None:
-        """Mark the batch, after attempts that are not in the list are fenced. No later driver has fenced this one by
-        then."""
+        """Mark the batch, and then fence attempts that are not in the list: the marker shows that this driver may.
+
+        A driver that a later one has fenced cannot write the marker, so it does not abort the later one's tasks.
+        """
         super().mark(session, work, deadline)
         if work.tasks is not None:
             self._fence_others({task.transactional_id for task in work.tasks})
@@ -162,7 +164,10 @@ class DecidedCommit(TransactionalCommit):
                 log.warning("batch %d is decided, and the rows of %s are not there", found.batch_id, task.path)
 
     def end_task(self, task: Prepared, deadline: float, *, committed: bool = True) -> bool:
-        """End a transaction; returns False if the brokers refuse it."""
+        """End a transaction; returns False for the errors of LOST, after which the evidence shows whether it is there.
+
+        Raises RetriableError or ClusterError for other errors.
+        """
         request = EndTxnRequest(
             transactional_id=task.transactional_id,
             producer_id=task.producer_id,
