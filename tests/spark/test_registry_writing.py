@@ -22,6 +22,7 @@ from pyspark_odradek.topic_sink.sink_options import SinkOptions, parse_sink_opti
 from pyspark_odradek.values import registry as registries
 from pyspark_odradek.values.avro_writing import schema_of
 from pyspark_odradek.values.framing import Framing
+from pyspark_odradek.writers import batch_writer
 from tests.spark.queries import load, load_stream, numbered
 from tests.support.clients.confluent import create_topic, read_committed
 from tests.support.nodes.schema_registry import SchemaRegistry
@@ -243,6 +244,22 @@ def test_json_gets_the_frame_and_stays_as_it_is(registry: SchemaRegistry) -> Non
 def test_options_that_contradict(given: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         parse_sink_options(GIVEN | given, streaming=True, overwrite=False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"delivery": "at_least_once", "kafka.compression.type": "none of them"}, "compression"),
+        ({"delivery": "exactly_once"}, "needs the option stagingLocation"),
+    ],
+)
+def test_a_query_with_a_wrong_option_registers_nothing(
+    registry: SchemaRegistry, wrong: dict[str, str], says: str
+) -> None:
+    given = GIVEN | {"schemaRegistryUrl": registry.url} | wrong
+    with pytest.raises(OptionError, match=says):
+        batch_writer(given, T.StructType([T.StructField("value", VISIT)]), False)
+    assert registry.asked == []
 
 
 def test_columns_of_another_type_than_the_format_takes(registry: SchemaRegistry) -> None:

@@ -49,9 +49,9 @@ class _Writer:
         self.options = options
         self.topic = options.topic
         self.columns = options.columns(schema)
-        self.framing = options.framing(schema)
         self._made: set[str] = set()
         self._producer()  # a wrong setting is reported here and not by the first task
+        self.framing = options.framing(schema)  # behind all checks, since it may register a schema
         for name in sorted(JAVA_ONLY.keys() & options.kafka.keys()):
             log.warning("kafka.%s has no effect on the at-least-once sink: %s", name, JAVA_ONLY[name])
 

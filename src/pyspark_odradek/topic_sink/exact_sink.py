@@ -128,7 +128,6 @@ class ExactWriter:
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
         self.columns = options.columns(schema)
-        self.framing = options.framing(schema)
         self.settings = ClientSettings.parse(options.kafka)
         self.settings.security()  # a wrong setting is reported here and not by the first task
         self.form = options.batch_format()
@@ -139,6 +138,7 @@ class ExactWriter:
                 "needs neither."
             )
         self.staging = Staging(options.staging_location)
+        self.framing = options.framing(schema)  # behind all checks, since it may register a schema
         options.warn_of_unread_settings()
 
     def stage(self, iterator: Iterator[Any], query_id: str, run_id: str, batch_id: int | None) -> Staged:
