@@ -14,7 +14,6 @@ from types import TracebackType
 from pyspark_odradek.errors import FencedError
 
 _OURS = re.compile(r"^pyspark_odradek\.errors\.\w+: (.+)$", re.MULTILINE)
-_FENCED = re.compile(rf"^{FencedError.__module__}\.{FencedError.__name__}: ", re.MULTILINE)
 
 
 def reason(error: BaseException | None) -> str | None:
@@ -35,7 +34,12 @@ def is_fenced(error: BaseException | str | None) -> bool:
     Args:
         error: what a query raised, its `exception()`, or the text of one.
     """
-    return _FENCED.search(str(error)) is not None
+    return has_raised(error, FencedError)
+
+
+def has_raised(error: BaseException | str | None, kind: type[Exception]) -> bool:
+    """Whether an error, or the text of one, has a trace of this class of ours; subclasses do not count."""
+    return re.search(rf"^{re.escape(kind.__module__)}\.{kind.__name__}: ", str(error), re.MULTILINE) is not None
 
 
 class _Hook:

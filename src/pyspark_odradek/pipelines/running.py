@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from py4j.protocol import Py4JError
 
 from pyspark_odradek.errors import DataLossError
-from pyspark_odradek.last_words import is_fenced
+from pyspark_odradek.last_words import has_raised, is_fenced
 from pyspark_odradek.pipelines import EXIT_FAILED, EXIT_FENCED, PipelineError, tables
 from pyspark_odradek.pipelines.checkpoints import Checkpoints
 from pyspark_odradek.pipelines.engine import Engine, Loaded
@@ -45,8 +45,6 @@ _ATTEMPTS = "spark.sql.pipelines.maxFlowRetryAttempts"
 FLOW_EVENT = re.compile(
     r"Flow '?(?P<flow>.+?)'? (?:is |has )?(?P<word>[A-Z]{6,})\b(?P<rest>[^\n]*)(?:\nError: (?P<reason>.*))?", re.DOTALL
 )
-# Spark reports an error of a Python process with the name of its class.
-_LOSS = f"{DataLossError.__module__}.{DataLossError.__name__}: "
 _STATUS = {
     "QUEUED": "waiting",
     "STARTING": "starting",
@@ -62,7 +60,7 @@ def is_final(reason: str) -> bool:
     Where records were lost each start would fail alike; where another driver has the checkpoint, a start would fence
     that one, and would be fenced in turn.
     """
-    return _LOSS in reason or is_fenced(reason)
+    return has_raised(reason, DataLossError) or is_fenced(reason)
 
 
 class RetryPolicy:
