@@ -57,9 +57,10 @@ def value_options(options: Mapping[str, str], topics: Sequence[str], kafka: Mapp
         raise OptionError(f"valueFormat is one of {', '.join(VALUE_FORMATS)}, not {form!r}")
     bad, letters = _bad_records(options)
     if form == "binary":
-        _refuse_options_of_formats(options)
+        formats = f"valueFormat={' or '.join(VALUE_FORMATS[1:])}"
+        _refuse(options, ("valueSchema", "badRecords", "deadLetterTopic", "schemaRegistryUrl"), formats)
     schema = options.get("valueschema", "").strip() or None
-    registry = _registry(options, form, kafka)
+    registry = _registry(options, kafka)
     if registry is not None and form != "avro" and "schemaregistrysubject" in options:
         raise OptionError("schemaRegistrySubject has an effect only with valueFormat=avro")
     is_registered = form == "avro" and registry is not None
@@ -73,7 +74,7 @@ def value_options(options: Mapping[str, str], topics: Sequence[str], kafka: Mapp
         "value_schema": schema,
         "value_message": message,
         "registry": registry,
-        "registry_subject": _subject(options, topics) if is_registered and schema is None else None,
+        "registry_subject": _read_subject(options, topics) if is_registered and schema is None else None,
         "bad_records": bad,
         "dead_letter_topic": letters,
     }
@@ -89,37 +90,31 @@ def written_values(options: Mapping[str, str], topic: str | None, kafka: Mapping
     """
     form = options.get("valueformat", "binary").lower()
     if form == "binary":
-        for name in ("valueSchema", *REGISTRY_OPTIONS):
-            if name.lower() in options:
-                raise OptionError(f"{name} has an effect only with valueFormat={' or '.join(WRITTEN_FORMATS)}")
+        _refuse(options, ("valueSchema", *REGISTRY_OPTIONS), f"valueFormat={' or '.join(WRITTEN_FORMATS)}")
         return None
     if form not in WRITTEN_FORMATS:
         raise OptionError(
             f"valueFormat of a sink is binary, {' or '.join(WRITTEN_FORMATS)}, not {form!r}: make bytes of the value "
             "before, as with to_protobuf"
         )
-    registry = _registry(options, form, kafka)
+    registry = _registry(options, kafka)
     if registry is None:
         raise OptionError(
             f"valueFormat={form} of a sink needs schemaRegistryUrl: without a registry make text or bytes of the "
             "value, as with to_json"
         )
-    subject = options.get("schemaregistrysubject", "").strip() or (topic and f"{topic}-value")
-    if not subject:
+    subject = _subject(options, topic)
+    if subject is None:
         raise OptionError("each row names its topic: give schemaRegistrySubject, or the option topic")
     return WrittenValues(form, registry, subject, options.get("valueschema", "").strip() or None)
 
 
-def _registry(options: Mapping[str, str], form: str, kafka: Mapping[str, str]) -> RegistryAddress | None:
+def _registry(options: Mapping[str, str], kafka: Mapping[str, str]) -> RegistryAddress | None:
     """Where the schemas of values are, which have the frame of a registry then. Raises OptionError."""
     urls = tuple(filter(None, (each.strip().rstrip("/") for each in options.get("schemaregistryurl", "").split(","))))
     if not urls:
-        for name in ("schemaRegistryUser", "schemaRegistryPassword", "schemaRegistrySubject"):
-            if name.lower() in options:
-                raise OptionError(f"{name} has an effect only with schemaRegistryUrl")
+        _refuse(options, REGISTRY_OPTIONS[1:], "schemaRegistryUrl")
         return None
-    if form == "binary":
-        raise OptionError(f"schemaRegistryUrl has an effect only with valueFormat={' or '.join(VALUE_FORMATS[1:])}")
     for url in urls:
         _check_url(url)
     user, password = options.get("schemaregistryuser"), options.get("schemaregistrypassword")
@@ -142,16 +137,20 @@ def _check_url(url: str) -> None:
         raise OptionError("schemaRegistryUrl has a login: give schemaRegistryUser and schemaRegistryPassword instead")
 
 
-def _subject(options: Mapping[str, str], topics: Sequence[str]) -> str:
-    """Whose newest schema has the columns: of one topic the one that its producers register by default."""
+def _subject(options: Mapping[str, str], topic: str | None) -> str | None:
+    """The subject of the values' schema: without the option the one that producers of a topic register by default."""
     given = options.get("schemaregistrysubject", "").strip()
-    if given:
-        return given
-    if len(topics) != 1:
+    return given or (None if topic is None else f"{topic}-value")
+
+
+def _read_subject(options: Mapping[str, str], topics: Sequence[str]) -> str:
+    """The subject whose newest schema has the columns."""
+    subject = _subject(options, topics[0] if len(topics) == 1 else None)
+    if subject is None:
         raise OptionError(
             "values of several topics have one schema in a query: give schemaRegistrySubject, or valueSchema"
         )
-    return f"{topics[0]}-value"
+    return subject
 
 
 def _bad_records(options: Mapping[str, str]) -> tuple[str, str | None]:
@@ -165,7 +164,8 @@ def _bad_records(options: Mapping[str, str]) -> tuple[str, str | None]:
     return bad, letters
 
 
-def _refuse_options_of_formats(options: Mapping[str, str]) -> None:
-    for name in ("valueSchema", "badRecords", "deadLetterTopic"):
+def _refuse(options: Mapping[str, str], names: Sequence[str], needed: str) -> None:
+    """Raise OptionError where one of these options is given without what it needs."""
+    for name in names:
         if name.lower() in options:
-            raise OptionError(f"{name} has an effect only with valueFormat={' or '.join(VALUE_FORMATS[1:])}")
+            raise OptionError(f"{name} has an effect only with {needed}")
