@@ -79,7 +79,7 @@ class _Writer:
         names = {name.lower(): name for name in batch.schema.names}
         lists = {column: self._column(batch, column, names[column]).to_pylist() for column in self.columns}
         count = batch.num_rows
-        keys, values = _as_bytes(lists.get("key"), count), lists["value"]
+        keys, values = lists.get("key", [None] * count), lists["value"]
         topics = [self.topic] * count if self.topic is not None else lists["topic"]
         self._make(set(topics))
         times = _as_ms(batch.column(names["timestamp"])) if "timestamp" in self.columns else [0] * count
@@ -156,8 +156,3 @@ def _as_ms(times: Any) -> list[int]:
     micros = times.cast(pa.int64())
     refuse_before_1970(micros)
     return [0 if each is None else each // 1000 for each in micros.to_pylist()]
-
-
-def _as_bytes(values: list[Any] | None, count: int) -> list[Any]:
-    """librdkafka takes text and bytes alike; a missing column is all nulls."""
-    return [None] * count if values is None else values

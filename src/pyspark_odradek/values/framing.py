@@ -12,13 +12,14 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
 from pyspark_odradek.errors import OptionError, one_line
 from pyspark_odradek.extras import needing
 from pyspark_odradek.value_options import WrittenValues
 from pyspark_odradek.values.frame import frame_of
-from pyspark_odradek.values.registry import KINDS, Registry
+from pyspark_odradek.values.registry import Registry
 
 if TYPE_CHECKING:
     from pyspark_odradek.values.avro_writing import AvroRows
@@ -49,8 +50,7 @@ class Framing:
         """An array of bytes; nulls stay what they are. Raises OptionError."""
         head = frame_of(self.schema_id)
         if self._schema is None:
-            texts = column.cast(pa.binary()).to_pylist()
-            return pa.array([None if text is None else head + text for text in texts], pa.binary())
+            return pc.binary_join_element_wise(head, column.cast(pa.binary()), b"")
         if self._rows is None:
             from pyspark_odradek.values.avro_writing import AvroRows
 
@@ -78,7 +78,7 @@ def framing_of(values: WrittenValues, column: DataType) -> Framing:
     registry = Registry(values.registry)
     if values.schema is not None:
         _refuse_other_than_json(values.schema)
-        return Framing(registry.register(values.subject, values.schema, KINDS["json"]))
+        return Framing(registry.register(values.subject, values.schema, "json"))
     newest = registry.latest(values.subject, "json")
     if newest is None:
         raise OptionError(
@@ -96,13 +96,13 @@ def _avro(values: WrittenValues, column: DataType) -> Framing:
     registry = Registry(values.registry)
     if values.schema is not None:
         refuse_unfit(column, values.schema)
-        return Framing(registry.register(values.subject, values.schema, KINDS["avro"]), values.schema, column)
+        return Framing(registry.register(values.subject, values.schema, "avro"), values.schema, column)
     newest = registry.latest(values.subject, "avro")
     if newest is not None:
         refuse_unfit(column, newest.schema)
         return Framing(newest.schema_id, newest.schema, column)
     schema = schema_of(column)
-    schema_id = registry.register(values.subject, schema, KINDS["avro"])
+    schema_id = registry.register(values.subject, schema, "avro")
     log.warning("registered schema %d of the columns under %s: %s", schema_id, values.subject, schema)
     return Framing(schema_id, schema, column)
 

@@ -102,16 +102,16 @@ class Registry:
             raise ClusterError(f"the schema registry gives the newest schema of {subject} without an id")
         return RegisteredSchema(found["id"], schema)
 
-    def register(self, subject: str, schema: str, kind: str) -> int:
+    def register(self, subject: str, schema: str, form: str) -> int:
         """The id of a schema in a subject; it becomes the newest one of the subject where that does not have it.
 
         Args:
-            kind: one of KINDS.
+            form: avro or json.
         Raises:
             OptionError: the registry does not take it: it is not compatible with the ones before, or no schema.
             ClusterError: the registry refuses, or does not answer.
         """
-        asked = {"schema": schema} | ({} if kind == KINDS["avro"] else {"schemaType": kind})
+        asked = {"schema": schema} | ({} if form == "avro" else {"schemaType": KINDS[form]})
         for path in (_path_of(subject), f"{_path_of(subject)}/versions"):  # the first one asks, and needs fewer rights
             found = self._asked(path, asked)
             if found is not None:
