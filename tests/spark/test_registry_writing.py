@@ -14,7 +14,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from pyspark.sql import types as T  # noqa: N812 the name that Spark's own documentation gives it
+from pyspark.sql import types as T  # noqa: N812 - the name that Spark's own documentation gives it
 
 from pyspark_odradek.errors import ClusterError, OptionError
 from pyspark_odradek.spark_api import arrow_schema

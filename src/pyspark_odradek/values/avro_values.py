@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import fastavro
 import pyarrow as pa
-from pyspark.sql import types as T  # noqa: N812 the name that Spark's own documentation gives it
+from pyspark.sql import types as T  # noqa: N812 - the name that Spark's own documentation gives it
 
 from odradek.record.varint import zigzag
 from pyspark_odradek.errors import OptionError

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import fastavro
 import pyarrow as pa
-from pyspark.sql import types as T  # noqa: N812 the name that Spark's own documentation gives it
+from pyspark.sql import types as T  # noqa: N812 - the name that Spark's own documentation gives it
 
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.values.avro_values import NO_DEFAULT, Type, parse
@@ -199,7 +199,7 @@ def _kind_of(column: T.DataType, nullable: bool, space: str, name: str) -> Any:
     elif isinstance(column, T.DecimalType):
         kind = {"type": "bytes", "logicalType": "decimal", "precision": column.precision, "scale": column.scale}
     else:
-        kind = next((made for spark, made in _MADE.items() if isinstance(column, spark)), None)
+        kind = _MADE.get(type(column))
         if kind is None:
             raise OptionError(f"{within} is {column.simpleString()}, for which Avro has no type: cast it")
     return ["null", kind] if nullable else kind

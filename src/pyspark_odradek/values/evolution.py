@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from pyspark.sql import types as T  # noqa: N812 the name that Spark's own documentation gives it
+from pyspark.sql import types as T  # noqa: N812 - the name that Spark's own documentation gives it
 
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.values.avro_values import NO_DEFAULT, Change, Field, Type
