@@ -10,8 +10,10 @@ import logging
 
 import pytest
 
+from odradek.security.sasl.config import AssertionConfig, OwnTokenConfig
+from odradek.settings.broker import honoured_keys
 from pyspark_odradek.errors import OptionError
-from pyspark_odradek.options import EARLIEST, LATEST, ReadOptions, Timestamps, parse_read_options
+from pyspark_odradek.options import EARLIEST, LATEST, READ_SETTINGS, ReadOptions, Timestamps, parse_read_options
 from pyspark_odradek.source.schema import source_schema
 from pyspark_odradek.topic_sink.sink_options import parse_sink_options
 
@@ -118,3 +120,8 @@ def test_the_columns() -> None:
     plain = "key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int"
     assert source_schema(False).simpleString() == f"struct<{plain}>"
     assert source_schema(True).simpleString() == f"struct<{plain},headers:array<struct<key:string,value:binary>>>"
+
+
+def test_no_setting_of_tokens_is_reported_as_without_effect() -> None:
+    """The connector has the names itself: to load what honours them takes as long as all else that a process loads."""
+    assert honoured_keys([OwnTokenConfig, AssertionConfig]) <= set(READ_SETTINGS)
