@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -280,3 +281,25 @@ def test_what_a_person_must_mend_is_one_line(topics: Topics) -> None:
     assert f"run `odradek topics alter {topics.into} --partitions 2`" in topics.run(code=1).err
     missing = ["merge", f"east={topics.here}", "west=nothing.there", "--into", topics.into, "--until-idle"]
     assert "topic nothing.there does not exist" in odradek(topics.node.bootstrap, *missing, code=1).err
+
+
+@pytest.mark.slow
+def test_a_merge_goes_on_when_its_broker_comes_back(tmp_path: Path) -> None:
+    with Node(tmp_path / "node") as node:
+        topics = Topics(node, "again")
+        topics.create()
+        create_topic(node.bootstrap, topics.into)
+        sources = [f"{origin}={topic}" for topic, origin in topics.options.origins.items()]
+        words = [*sources, "--into", topics.into, "--bootstrap-server", node.bootstrap]
+        with subprocess.Popen([sys.executable, "-m", "odradek", "merge", *words], stderr=subprocess.PIPE) as process:
+            try:
+                topics.send(topics.here, b"1")
+                eventually(lambda: topics.values() == {("east", b"1"): 1})
+                node.kill()
+                node.start()
+                topics.send(topics.there, b"2")
+                eventually(lambda: topics.values() == {("east", b"1"): 1, ("west", b"2"): 1})
+            finally:
+                process.terminate()
+                _, errors = process.communicate()
+        assert b"stopped; the next start continues here" in errors and b"Traceback" not in errors

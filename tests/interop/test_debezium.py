@@ -11,9 +11,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka import Message
 
+from odradek.capture.capture import Capture, Options
+from odradek.capture.database import Database
+from odradek.capture.formats import DebeziumFormat
 from tests.interop.brokers import start_broker
 from tests.interop.connect_worker import Worker
 from tests.interop.maven import debezium
@@ -23,11 +27,6 @@ from tests.support.nodes.apache_kafka import ApacheKafka, KafkaUnavailableError
 from tests.support.nodes.node import Node
 from tests.support.nodes.postgres import Postgres
 from tests.support.waiting import PATIENCE_S, eventually
-
-psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
-from odradek.capture.capture import Capture, Options  # noqa: E402
-from odradek.capture.database import Database  # noqa: E402
-from odradek.capture.formats import DebeziumFormat  # noqa: E402
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -206,6 +205,7 @@ def test_events_are_those_of_debezium_and_its_transformation_reads_them(
             options,
             lambda keys: DebeziumFormat(keys, "ours", "postgres", schemas=True),
         )
+        open_databases.callback(ours.close)
         config = {
             "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
             "database.hostname": "127.0.0.1",

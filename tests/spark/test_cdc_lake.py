@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ def test_tables_of_the_lake_are_equal(tmp_path: Path) -> None:
         capturing = capture.Capture(captured, clients, options, capture_formats.RowFormat)
         table = lake.place_of(tmp_path / "lake", shop.TABLES[0])
         assert run("check", *where, folder=tmp_path) == 1
-        with program("lake", *where, folder=tmp_path) as process:
+        with closing(capturing), program("lake", *where, folder=tmp_path) as process:
             deadline = time.monotonic() + 600
             began: int | None = None
             while began is None or version(table) < began + 2:  # it works on changes that come meanwhile

@@ -11,19 +11,20 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.capture.database import CaptureError, Database, Snapshot, Table
 from odradek.capture.formats import Format, Record, marked
 from odradek.capture.pgoutput import Begin, Change, Commit, Decoder, Message, MissingValueError, Relation, Truncate
-from odradek.capture.positions import TIMEOUT_S, Position, read_position
+from odradek.capture.positions import Position, read_position
 from odradek.capture.tables import CapturedTables
+from odradek.client.transactional_producer import TopicCreationError, TransactionalProducer, create_missing_topics
 
 CHANGES_AT_ONCE = 500
 PAUSE_S = 0.1
@@ -105,24 +106,27 @@ class Capture:
         self._tables = CapturedTables({table.oid: name for name, table in tables.items()}, database.domains())
         self._format = make_format({name: table.key for name, table in tables.items()})
         create_topics(clients, options)
-        self._producer = Producer(
-            {
-                "message.max.bytes": RECORD_BYTES,
-                **clients,
-                "transactional.id": f"odradek-capture-{options.name}",
-                "transaction.timeout.ms": TRANSACTION_MS,
-                "queue.buffering.max.messages": QUEUE,
-                "queue.buffering.max.kbytes": QUEUE_KBYTES,
-            }
+        queue = {"queue.buffering.max.messages": QUEUE, "queue.buffering.max.kbytes": QUEUE_KBYTES}
+        self._producer = TransactionalProducer(
+            {"message.max.bytes": RECORD_BYTES, **clients, **queue},
+            f"odradek-capture-{options.name}",
+            timeout_ms=TRANSACTION_MS,
         )
-        self._producer.init_transactions(TIMEOUT_S)
         self._largest = "", Record(None, "")  # of this transaction, with its topic
         self._confirmed_lsn = 0
         self._read_lsn = 0
         self._positioned_s = time.monotonic()
         keys = {options.topic_of(name): table.key for name, table in tables.items()}
         self._position = Position(format=self._format.name, keys=keys)
-        self._begin(read_position(clients, options.positions_topic), tables, on_snapshot)
+        try:
+            self._begin(read_position(clients, options.positions_topic), tables, on_snapshot)
+        except BaseException:  # Ctrl-C included
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Disconnect from the cluster; the caller disconnects from the database."""
+        self._producer.close()
 
     def step(self) -> int:
         """Write the next transactions of the database; returns the number of changes, 0 if there are none.
@@ -144,7 +148,7 @@ class Capture:
                         lsn = max(lsn, message.end_lsn)
                     elif is_new and (ours := self._tables.ours(message)) is not None:
                         if not written:
-                            self._producer.begin_transaction()
+                            self._producer.begin()
                         self._write(ours, transaction)
                         written += 1
             # Without a message there is no change of these tables up to `end`; else the database would keep its log
@@ -172,7 +176,7 @@ class Capture:
             is_due = beyond >= IDLE_BYTES or time.monotonic() - self._positioned_s >= IDLE_S
             if not beyond or not (has_messages or is_due):
                 return
-            self._producer.begin_transaction()
+            self._producer.begin()
         self._end_transaction(replace(self._position, lsn=self._read_lsn))
 
     def _begin(self, found: Position | None, tables: Mapping[str, Table], on_snapshot: Callable[[int], None]) -> None:
@@ -234,7 +238,7 @@ class Capture:
         self._position = found
         if start != found:
             with self._no_open_transaction():
-                self._producer.begin_transaction()
+                self._producer.begin()
                 self._end_transaction(start)
 
     def _write_snapshot(
@@ -248,7 +252,7 @@ class Capture:
         if not is_empty:
             self.catch_up(self._database.flushed_lsn())
         with self._no_open_transaction(), self._database.snapshot(missing) as snapshot:
-            self._producer.begin_transaction()
+            self._producer.begin()
             if not is_empty:
                 self._write_changes_before(snapshot)
             topics = {self._options.topic_of(name): tables[name].oid for name in missing}
@@ -262,7 +266,7 @@ class Capture:
                 if time.monotonic() - began_s > SNAPSHOT_TRANSACTION_S:
                     self._end_transaction(position)
                     on_snapshot(count)
-                    self._producer.begin_transaction()
+                    self._producer.begin()
                     began_s = time.monotonic()
             self._end_transaction(replace(position, tables={**complete, **topics}))
             on_snapshot(count)
@@ -285,14 +289,12 @@ class Capture:
 
     @contextmanager
     def _no_open_transaction(self) -> Iterator[None]:
-        """Abort Kafka's transaction after an error: `read_committed` consumers would wait for its time-out."""
+        """Abort Kafka's transaction after an error; names the row that is too large."""
         try:
-            yield
-        except BaseException as error:  # Ctrl-C included
-            # There may be none, or another process has fenced this one; the first error is the one to report.
-            with suppress(KafkaException):
-                self._producer.abort_transaction(TIMEOUT_S)
-            if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            with self._producer.aborting():
+                yield
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
                 raise _too_large(*self._largest) from None
             raise
 
@@ -328,26 +330,13 @@ class Capture:
             self._produce(self._options.topic_of(relation.name), record)
 
     def _produce(self, topic: str, record: Record, partition: int = ANY_PARTITION) -> None:
-        """Give one record to the producer; waits while its queue is full."""
         if len(record.value or "") > len(self._largest[1].value or ""):
             self._largest = topic, record
-        while True:
-            try:
-                self._producer.produce(topic, record.value, record.key, partition, headers=list(record.headers))
-                break
-            except BufferError:
-                self._producer.poll(0.1)
-        self._producer.poll(0)
+        self._producer.produce(topic, record.value, record.key, partition=partition, headers=list(record.headers))
 
     def _end_transaction(self, position: Position) -> None:
         self._produce(self._options.positions_topic, Record(self._options.name, position.to_json()), 0)
-        # May take long after a large transaction; between the calls Python handles signals. A record that is not stored
-        # fails the commit. A fatal error amid a call, as of a fenced producer, comes out of it as SystemError without a
-        # reason (confluent-kafka 2.16), and out of the commit with one.
-        with suppress(SystemError):
-            while self._producer.flush(1.0):
-                pass
-        self._producer.commit_transaction(TIMEOUT_S)
+        self._producer.commit()
         self._largest = "", Record(None, "")
         self._position = position
         self._positioned_s = time.monotonic()
@@ -363,20 +352,10 @@ def _too_large(topic: str, record: Record) -> CaptureError:
 
 def create_topics(clients: Mapping[str, Any], options: Options) -> None:
     """Create the topics that do not exist, with the default replication factor. Raises KafkaException, CaptureError."""
-    admin = AdminClient(dict(clients))
-    # A user who may not create topics captures into those that exist.
-    there = admin.list_topics(timeout=TIMEOUT_S).topics
     config = COMPACTED if options.compacted else {}
     topics = [NewTopic(options.topic_of(table), options.partitions, config=config) for table in options.tables]
     topics.append(NewTopic(options.positions_topic, 1, config=COMPACTED))
-    missing = [topic for topic in topics if topic.topic not in there]
-    created = admin.create_topics(missing, operation_timeout=TIMEOUT_S) if missing else {}
-    for name, future in created.items():
-        try:
-            future.result(TIMEOUT_S)
-        except KafkaException as error:
-            code = error.args[0].code()
-            if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise CaptureError(f"this user may not create the topic {name}: create it, or allow CREATE") from None
-            if code != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
+    try:
+        create_missing_topics(AdminClient(dict(clients)), topics)
+    except TopicCreationError as error:
+        raise CaptureError(str(error)) from None

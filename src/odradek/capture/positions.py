@@ -12,8 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from odradek.capture.database import Visible
 from odradek.capture.pgoutput import Begin
-
-TIMEOUT_S = 30.0
+from odradek.client.transactional_producer import TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,14 +18,13 @@ from odradek.cli.connect import (
     CommandConfigOption,
     Target,
     target,
-    unreachable,
 )
 from odradek.cli.errors import FAILED, NOT_FOUND, UNREACHABLE, USAGE, CliError
+from odradek.cli.kafka_client import client_settings
 from odradek.cli.output import JsonOption, note, print_json, print_table, say
+from odradek.cli.retries import Retries, until_stopped
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaException
-
     from odradek.capture.capture import Capture, Options
     from odradek.capture.database import Database
     from odradek.capture.formats import Format
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Capture changes of a PostgreSQL database.")
 
 NEEDED = "capture needs psycopg: pip install 'odradek[postgres]'"
-# Between two tries to reach a database that has gone away.
-RECONNECT_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 
 DatabaseOption = Annotated[
     str,
@@ -96,14 +93,8 @@ def run(
     _check_names(options)
     make_format = _format_of(value_format, topic_prefix, schemas=schemas)
     capture = _Run(target(bootstrap_server, command_config), database, options, make_format, report)
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
+    with until_stopped():
         capture.follow(until_idle=until_idle)
-    except KeyboardInterrupt:
-        # The open Kafka transaction is aborted: `read_committed` consumers do not wait for its time-out.
-        note("stopped; the next start continues here")
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @app.command("status")
@@ -142,15 +133,12 @@ class _Run:
         make_format: Callable[[str], Callable[[Mapping[str, list[str]]], Format]],
         report_s: float,
     ) -> None:
-        from odradek.cli.kafka_client import client_settings
-
-        self._where = where
         self._url = url
         self._options = options
         self._make_format = make_format
         self._report_s = report_s
-        self._clients, self._troubles = client_settings(where, {}, {})
-        self._was_connected = False
+        self._clients, errors = client_settings(where, {}, {})
+        self._retries = Retries(where, f"capture named {options.name}", errors)
         self._is_announced = False
         self._changes = 0
 
@@ -159,71 +147,45 @@ class _Run:
         import psycopg
         from confluent_kafka import KafkaException
 
-        tries = 0
         while True:
-            began_s = time.monotonic()
             try:
                 self._connected_run(until_idle=until_idle)
                 return
-            except TimeoutError:
-                if not self._was_connected:
-                    raise unreachable(self._where, f"cannot connect to {self._where.bootstrap}") from None
-                note("the cluster does not answer; trying again")
             except psycopg.errors.ObjectInUse as error:  # by another capture, which finds out that it is fenced
                 note(f"the database: {_first_line(error)}; trying again")
             except psycopg.Error as error:
                 # The state of something is wrong, and not the moment: a slot went further than this capture.
                 is_final = isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState)
-                if not self._was_connected or is_final or not isinstance(error, psycopg.OperationalError):
+                if not self._retries.was_connected or is_final or not isinstance(error, psycopg.OperationalError):
                     raise _database_error(error) from None
                 note(f"the database does not answer: {_first_line(error)}; trying again")
-            except KafkaException as error:
-                self._raise_if_final(error)
-                note(f"the cluster does not answer: {error.args[0].str()}; trying again")
-            if time.monotonic() - began_s > 2 * RECONNECT_S[-1]:
-                tries = 0
-            time.sleep(RECONNECT_S[min(tries, len(RECONNECT_S) - 1)])
-            tries += 1
-
-    def _raise_if_final(self, error: KafkaException) -> None:
-        """Raises CliError where another try does not help."""
-        from confluent_kafka import KafkaError
-
-        from odradek.cli.kafka_client import failed
-
-        reason = error.args[0]
-        if reason.code() in (KafkaError._FENCED, KafkaError._FATAL) or "fenced" in reason.str().lower():
-            text = (
-                f"another capture named {self._options.name} has started and fenced this one, or a transaction took"
-                " longer than transaction.max.timeout.ms of the brokers"
-            )
-            raise CliError(text, code=FAILED) from None
-        is_away = reason.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
-        if not self._was_connected or not (is_away or reason.retriable() or reason.txn_requires_abort()):
-            raise failed(error, self._where, self._troubles) from None
+            except (KafkaException, TimeoutError) as error:
+                self._retries.note_failure(error)
+            self._retries.wait()
 
     def _connected_run(self, *, until_idle: bool) -> None:
         from odradek.capture.capture import Capture
         from odradek.capture.database import Database
 
         with Database(self._url, self._options.name) as database:
-            if database.keeps_without_limit() and not self._was_connected:
+            if database.keeps_without_limit() and not self._retries.was_connected:
                 note(
                     "while a capture does not run, the database keeps its log without a limit:"
                     " set max_slot_wal_keep_size there"
                 )
             make_format = self._make_format(database.database_name)
             capture = Capture(database, self._clients, self._options, make_format, self._report_snapshot)
-            if not self._is_announced:
-                note(f"capturing {', '.join(self._options.tables)}")
-            self._is_announced = self._was_connected = True
-            # Once it is taken, a lost connection does not ask for another one.
-            self._options = replace(self._options, snapshot_again=False)
-            if until_idle:
-                self._changes += capture.catch_up(database.flushed_lsn())
-                say(f"{self._changes:,} changes written")
-                return
-            self._follow(capture)
+            with closing(capture):
+                if not self._is_announced:
+                    note(f"capturing {', '.join(self._options.tables)}")
+                self._is_announced = self._retries.was_connected = True
+                # Once it is taken, a lost connection does not ask for another one.
+                self._options = replace(self._options, snapshot_again=False)
+                if until_idle:
+                    self._changes += capture.catch_up(database.flushed_lsn())
+                    say(f"{self._changes:,} changes written")
+                    return
+                self._follow(capture)
 
     def _follow(self, capture: Capture) -> None:
         from odradek.capture.capture import PAUSE_S
@@ -242,7 +204,7 @@ class _Run:
                 time.sleep(max(PAUSE_S, time.monotonic() - began_s))
 
     def _report_snapshot(self, rows: int) -> None:
-        self._was_connected = True  # a connection that is lost in a long snapshot is made again
+        self._retries.was_connected = True  # a connection that is lost in a long snapshot is made again
         note(f"{rows:,} rows of the snapshot written")
 
 

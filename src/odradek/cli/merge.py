@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import re
-import signal
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, Target, target
-from odradek.cli.errors import FAILED, USAGE, CliError
+from odradek.cli.errors import USAGE, CliError
+from odradek.cli.kafka_client import client_settings
 from odradek.cli.output import note, say
+from odradek.cli.retries import Retries, until_stopped
 
 if TYPE_CHECKING:
     from odradek.merge.merge import Merge, Options
 
 app = typer.Typer(add_completion=False)
-
-# Between two tries to reach a cluster that has gone away.
-RECONNECT_S = (1.0, 2.0, 5.0, 10.0)
 
 
 @app.command()
@@ -40,73 +39,48 @@ def merge(
 
     options = Options(name or into, into, _origins(sources, into), compacted=compact)
     running = _Run(target(bootstrap_server, command_config), options, report)
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
+    with until_stopped():
         running.follow(until_idle=until_idle)
-    except KeyboardInterrupt:
-        note("stopped; the next start continues here")
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _Run:
     """Connects, and connects again when the cluster goes away."""
 
     def __init__(self, where: Target, options: Options, report_s: float) -> None:
-        from odradek.cli.kafka_client import client_settings
-
-        self._where = where
         self._options = options
         self._report_s = report_s
-        self._clients, self._errors = client_settings(where, {}, {})
-        self._was_connected = False
-        self._tries = self._records = 0
+        self._clients, errors = client_settings(where, {}, {})
+        self._retries = Retries(where, f"merge named {options.name}", errors)
+        self._records = 0
 
     def follow(self, *, until_idle: bool) -> None:
-        """Raises CliError where a person must act."""
+        """Raises CliError, MergeError where a person must act."""
         from confluent_kafka import KafkaException
-
-        from odradek.cli.kafka_client import failed
-        from odradek.merge.merge import MergeError
 
         while True:
             try:
                 self._connected_run(until_idle=until_idle)
                 return
-            except MergeError as error:
-                raise CliError(str(error), code=FAILED) from None
-            except KafkaException as error:
-                reason = error.args[0]
-                if "fenced" in reason.str().lower():
-                    text = f"another merge named {self._options.name} has started and fenced this one"
-                    raise CliError(text, code=FAILED) from None
-                if not self._was_connected or not (reason.retriable() or reason.txn_requires_abort()):
-                    raise failed(error, self._where, self._errors) from None
-                note(f"the cluster does not answer: {reason.str()}; trying again")
-            time.sleep(RECONNECT_S[min(self._tries, len(RECONNECT_S) - 1)])
-            self._tries += 1
+            except (KafkaException, TimeoutError) as error:
+                self._retries.note_failure(error)
+            self._retries.wait()
 
     def _connected_run(self, *, until_idle: bool) -> None:
         from odradek.merge.merge import Merge
 
-        merging = Merge(self._clients, self._options, lambda gap: note(str(gap)))
-        try:
-            if not self._was_connected:
+        with closing(Merge(self._clients, self._options, lambda gap: note(str(gap)))) as merging:
+            if not self._retries.was_connected:
                 shown = ", ".join(f"{topic} of {origin}" for topic, origin in self._options.origins.items())
                 note(f"merging {shown} into {self._options.into}")
-            self._was_connected = True
+            self._retries.was_connected = True
             self._follow(merging, until_idle=until_idle)
-        finally:
-            merging.close()
 
     def _follow(self, merging: Merge, *, until_idle: bool) -> None:
         reported_s, reported = time.monotonic(), self._records
         while True:
             merged = merging.step()
             self._records += merged
-            if merged:
-                self._tries = 0
-            elif until_idle and merging.is_at_end:
+            if not merged and until_idle and merging.is_at_end:
                 say(f"{self._records:,} records merged")
                 return
             if self._records > reported and time.monotonic() - reported_s >= self._report_s:

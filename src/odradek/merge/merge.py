@@ -7,8 +7,7 @@ group without members. Records keep partition, key, value, timestamp and headers
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,16 +17,17 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
-    Producer,
     TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from odradek.client.transactional_producer import TIMEOUT_S, TransactionalProducer, create_missing_topics
+from odradek.common.errors import OdradekError
+
 ORIGIN_HEADER = "odradek.origin"
 RECORDS_AT_ONCE = 1000
 PAUSE_S = 0.1
-TIMEOUT_S = 30.0
 TRANSACTION_MS = 60_000
 # Partitions that were added to a source are read after this time.
 LOOK_FOR_PARTITIONS_S = 10.0
@@ -43,7 +43,7 @@ Headers = Sequence[tuple[str, str | bytes | None]]
 Where = tuple[str, int]
 
 
-class MergeError(Exception):
+class MergeError(OdradekError):
     """A person must act; the text says what to do."""
 
 
@@ -121,18 +121,15 @@ class Merge:
         settings = {**clients, "metadata.recovery.strategy": "none"}
         self._admin = AdminClient(settings)
         self._counts = self._source_partitions()
-        self._create_topic()
+        config = {"cleanup.policy": "compact"} if options.compacted else {}
+        topic = NewTopic(options.into, max(self._counts.values()), config=config)
+        if not create_missing_topics(self._admin, [topic]):
+            self._check_partitions()
         self._refused = ""
-        self._producer = Producer(
-            {
-                **settings,
-                "transactional.id": options.group,
-                "transaction.timeout.ms": TRANSACTION_MS,
-                "message.max.bytes": ANY_RECORD_BYTES,
-            }
+        # From here on an earlier process can commit no offset, so those that are read next are the last ones.
+        self._producer = TransactionalProducer(
+            {**settings, "message.max.bytes": ANY_RECORD_BYTES}, options.group, timeout_ms=TRANSACTION_MS
         )
-        # An earlier process can commit no offset any more, so those that are read now are the last ones.
-        self._producer.init_transactions(TIMEOUT_S)
         self._consumer = Consumer(
             {
                 **settings,
@@ -147,11 +144,16 @@ class Merge:
         self._next: dict[Where, int] = {}
         self._at_end: set[Where] = set()
         self._looked_s = time.monotonic()
-        self._assign(self._counts)
+        try:
+            self._assign(self._counts)
+        except BaseException:  # Ctrl-C included
+            self.close()
+            raise
 
     def close(self) -> None:
-        """Disconnect; what is not committed is aborted."""
+        """Disconnect from the cluster."""
         self._consumer.close()
+        self._producer.close()
 
     @property
     def is_at_end(self) -> bool:
@@ -164,8 +166,8 @@ class Merge:
         records = [message for message in self._consumer.consume(RECORDS_AT_ONCE, PAUSE_S) if self._is_record(message)]
         if not records:
             return 0
-        with self._no_open_transaction():
-            self._producer.begin_transaction()
+        with self._producer.aborting():
+            self._producer.begin()
             for message in records:
                 self._merge(message)
             self._commit({_where(message): _offset(message) + 1 for message in records})
@@ -208,12 +210,14 @@ class Merge:
         source = f"{topic}-{partition} offset {_offset(message)}"
 
         def delivered(error: KafkaError | None, _: Message) -> None:
-            if error is not None and not self._refused:
+            # Codes of brokers are above 0; the client's own are consequences, as of a fenced producer's purged records.
+            if error is not None and error.code() > 0 and not self._refused:
                 self._refused = f"{source}: {error.str()}{TOO_LARGE if error.code() in _SIZE_ERRORS else ''}"
 
         # The timestamp is -1 where records have none, and 0 is the present time.
         timestamp_ms = max(message.timestamp()[1], 0)
-        self._produce(
+        self._producer.produce(
+            self._options.into,
             message.value(),
             message.key(),
             partition=partition,
@@ -222,39 +226,17 @@ class Merge:
             on_delivery=delivered,
         )
 
-    def _produce(self, value: bytes | None, key: bytes | None, **options: Any) -> None:
-        """Give one record to the producer; waits while its queue is full."""
-        while True:
-            try:
-                self._producer.produce(self._options.into, value, key, **options)
-                break
-            except BufferError:
-                self._producer.poll(0.1)
-        self._producer.poll(0)
-
     def _commit(self, offsets: Mapping[Where, int]) -> None:
         """Commit records and offsets. Raises MergeError for a record that the merge topic does not take."""
         where = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         try:
-            self._producer.send_offsets_to_transaction(where, self._consumer.consumer_group_metadata(), TIMEOUT_S)
-            self._producer.commit_transaction(TIMEOUT_S)
-        except KafkaException:
+            self._producer.commit(where, self._consumer)
+        except KafkaException as error:
             # The client says that the transaction cannot be committed, and the delivery report says why.
-            if self._refused:
+            if self._refused and not error.args[0].fatal():
                 raise MergeError(f"{self._options.into} does not take a record, {self._refused}") from None
             raise
         self._next.update(offsets)
-
-    @contextmanager
-    def _no_open_transaction(self) -> Iterator[None]:
-        """Abort the transaction after an error: `read_committed` consumers would wait for its time-out."""
-        try:
-            yield
-        except BaseException:  # Ctrl-C included
-            # Another process may have fenced this one; the first error is the one to report.
-            with suppress(KafkaException):
-                self._producer.abort_transaction(TIMEOUT_S)
-            raise
 
     def _source_partitions(self) -> dict[str, int]:
         """The number of partitions of each source. Raises MergeError for one that does not exist."""
@@ -268,19 +250,8 @@ class Merge:
                 raise
         return found
 
-    def _create_topic(self) -> None:
-        """Create the merge topic if it does not exist. Raises MergeError if it has too few partitions."""
-        into, needed = self._options.into, max(self._counts.values())
-        config = {"cleanup.policy": "compact"} if self._options.compacted else {}
-        future = self._admin.create_topics([NewTopic(into, needed, config=config)], operation_timeout=TIMEOUT_S)[into]
-        try:
-            future.result(TIMEOUT_S)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-            self._check_partitions()
-
     def _check_partitions(self) -> None:
+        """Raises MergeError if the merge topic has too few partitions."""
         into, needed = self._options.into, max(self._counts.values())
         described = self._admin.describe_topics(TopicCollection([into]))[into].result(TIMEOUT_S)
         if len(described.partitions) < needed:

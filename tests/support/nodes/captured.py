@@ -57,7 +57,7 @@ class Captured:
     def start(
         self, *, debezium: bool = False, schemas: bool = False, bootstrap: str | None = None, **options: Any
     ) -> Any:
-        """A capture in this process; the caller steps it."""
+        """A capture in this process, closed at the end of the test; the caller steps it."""
         given = capture.Options(
             self.name, self.tables, topic_prefix=self.name, partitions=1, compacted=not debezium, **options
         )
@@ -65,9 +65,10 @@ class Captured:
         def make_format(keys: Any) -> Any:
             return DebeziumFormat(keys, self.name, "db", schemas=schemas) if debezium else RowFormat(keys)
 
-        # As the command has it: a client that an exception keeps alive would print later that the node is gone.
-        clients = {"bootstrap.servers": bootstrap or self.node.bootstrap, "log_level": 0}
-        return capture.Capture(self.database(), clients, given, make_format, self.snapshots.append)
+        clients = {"bootstrap.servers": bootstrap or self.node.bootstrap}
+        started = capture.Capture(self.database(), clients, given, make_format, self.snapshots.append)
+        self.open.callback(started.close)
+        return started
 
     def catch_up(self, **options: Any) -> int:
         """A capture in this process that writes all that there is; returns the number of changes."""

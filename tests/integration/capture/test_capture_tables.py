@@ -6,44 +6,17 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 
+from examples.cdc import shop
+from odradek.capture.database import CaptureError, Database
+from odradek.capture.formats import RowFormat
+from tests.support.nodes.captured import LARGE, LAST, Captured, kept, rows_of, url_of
 from tests.support.nodes.node import Node
 from tests.support.nodes.postgres import Postgres
-
-psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
-from examples.cdc import shop  # noqa: E402
-from odradek.capture.database import CaptureError, Database  # noqa: E402
-from odradek.capture.formats import RowFormat  # noqa: E402
-from tests.support.nodes.captured import LARGE, LAST, SETTINGS, Captured, kept, own_database, rows_of, url_of  # noqa: E402
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    with Node(tmp_path_factory.mktemp("node")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    with Postgres(*SETTINGS) as running:
-        yield running
-
-
-@pytest.fixture
-def database(server: Postgres, request: pytest.FixtureRequest) -> Iterator[Any]:
-    with own_database(server, request.node.name) as connection:
-        yield connection
-
-
-@pytest.fixture
-def captured(node: Node, server: Postgres, database: Any) -> Iterator[Captured]:
-    found = Captured(node, server, database)
-    with found.open:
-        yield found
 
 
 def test_a_snapshot_and_the_log_have_each_transaction_once(captured: Captured, server: Postgres, database: Any) -> None:

@@ -4,50 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka import KafkaException
 
+from examples.cdc import shop
+from odradek.capture import capture
+from odradek.capture.database import CaptureError, Database
 from odradek.metadata.acls import AclOperation, AclResourceType
 from tests.support.clients.cli import odradek, run_here
+from tests.support.nodes.captured import LARGE, LAST, Captured, kept, rows_of
 from tests.support.nodes.node import Node
 from tests.support.nodes.permissions import Rule, allow_rules, node_in_process, port_of
 from tests.support.nodes.postgres import Postgres
 from tests.support.waiting import eventually
-
-psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
-from examples.cdc import shop  # noqa: E402
-from odradek.capture import capture  # noqa: E402
-from odradek.capture.database import CaptureError, Database  # noqa: E402
-from tests.support.nodes.captured import LARGE, LAST, SETTINGS, Captured, kept, own_database, rows_of  # noqa: E402
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    with Node(tmp_path_factory.mktemp("node")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    with Postgres(*SETTINGS) as running:
-        yield running
-
-
-@pytest.fixture
-def database(server: Postgres, request: pytest.FixtureRequest) -> Iterator[Any]:
-    with own_database(server, request.node.name) as connection:
-        yield connection
-
-
-@pytest.fixture
-def captured(node: Node, server: Postgres, database: Any) -> Iterator[Captured]:
-    found = Captured(node, server, database)
-    with found.open:
-        yield found
 
 
 def test_the_command_writes_rows_and_then_changes(captured: Captured, database: Any) -> None:
@@ -213,6 +187,26 @@ def test_the_permissions_of_the_page_are_enough(
         database.execute(LAST)
         with place.open:
             assert place.start(bootstrap=bootstrap).catch_up(captured.database().flushed_lsn()) == 1
+
+
+def client_threads() -> int:
+    """The number of threads of librdkafka in this process, whose names begin with `rdk:`."""
+    count = 0
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError):  # it has ended
+            count += (thread / "comm").read_text().startswith("rdk:")
+    return count
+
+
+def test_a_capture_that_cannot_start_leaves_no_client(captured: Captured) -> None:
+    """Nor while its exception is referred to: the client would go on and connect."""
+    captured.catch_up()
+    captured.open.close()
+    before = client_threads()
+    with pytest.raises(CaptureError) as kept:
+        captured.start(debezium=True)
+    eventually(lambda: client_threads() <= before)
+    assert kept.tb is not None
 
 
 def test_topics_of_another_format_are_refused(captured: Captured) -> None:
