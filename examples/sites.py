@@ -1,16 +1,45 @@
-"""What examples with several clusters do: give commands about links, and wait for what comes over."""
+"""What examples with several clusters do: read a command line, give commands about links, wait for what comes over."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from examples.topics import TIMEOUT_S
 from odradek.testing.processes import ProcessCluster
+
+
+class Report(Protocol):
+    """What an example has found; its text is for a person."""
+
+    @property
+    def holds(self) -> bool: ...
+
+
+def parser_of(name: str, description: str | None) -> argparse.ArgumentParser:
+    """A parser for an example, with --folder."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m examples.{name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--folder", type=Path, help="keeps the data of all sites; it must be empty")
+    return parser
+
+
+def print_report(folder: Path | None, run: Callable[[Path], Report]) -> int:
+    """Run an example in its folder, or in a temporary one, and print its report; returns 1 if that does not hold."""
+    with tempfile.TemporaryDirectory(prefix="odradek-sites-") as temporary:
+        report = run(folder or Path(temporary))
+    print(report)
+    return 0 if report.holds else 1
 
 
 def odradek(site: ProcessCluster, *words: str) -> None:

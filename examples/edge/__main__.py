@@ -5,10 +5,8 @@ python -m examples.edge --readings 50000
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-import tempfile
 import threading
 from collections import Counter
 from contextlib import ExitStack
@@ -18,7 +16,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
 from examples.edge.road import HOST, Road
-from examples.sites import await_true, described, odradek
+from examples.sites import await_true, described, odradek, parser_of, print_report
 from examples.topics import TIMEOUT_S, create_topic
 from odradek.testing.layout import CONTROLLER_PORT_DISTANCE, free_ports
 from odradek.testing.processes import ProcessCluster
@@ -215,16 +213,10 @@ def reading_of(message: Message) -> Reading:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m examples.edge", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("edge", __doc__)
     parser.add_argument("--readings", type=int, default=50_000, help="made at the edge while it is cut off")
-    parser.add_argument("--folder", type=Path, help="keeps the data of all sites; it must be empty")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="edge-") as temporary:
-        report = run(given.folder or Path(temporary), given.readings)
-    print(report)
-    return 0 if report.holds else 1
+    return print_report(given.folder, lambda folder: run(folder, given.readings))
 
 
 def run(folder: Path, readings: int, note_bytes: int = NOTE_BYTES) -> Report:

@@ -5,11 +5,9 @@ python -m examples.profiles --edits 5000
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -21,7 +19,7 @@ from pathlib import Path
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from examples.sites import await_true, odradek
+from examples.sites import await_true, odradek, parser_of, print_report
 from examples.topics import TIMEOUT_S, create_topic, refuse_failure
 from odradek.testing.processes import ProcessCluster
 
@@ -252,16 +250,10 @@ def edit_everywhere(clusters: dict[str, ProcessCluster], merges: list[Merging], 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m examples.profiles", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("profiles", __doc__)
     parser.add_argument("--edits", type=int, default=5000, help="at each site")
-    parser.add_argument("--folder", type=Path, help="keeps the data of both sites; it must be empty")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="profiles-") as temporary:
-        report = run(given.folder or Path(temporary), given.edits)
-    print(report)
-    return 0 if report.holds else 1
+    return print_report(given.folder, lambda folder: run(folder, given.edits))
 
 
 if __name__ == "__main__":

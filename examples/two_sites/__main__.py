@@ -5,10 +5,8 @@ python -m examples.two_sites --orders 20000
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -16,7 +14,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from examples.sites import await_true, odradek
+from examples.sites import await_true, odradek, parser_of, print_report
 from examples.topics import TIMEOUT_S, create_topic, records
 from odradek.testing.processes import ProcessCluster
 
@@ -78,18 +76,12 @@ class Report:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m examples.two_sites", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("two_sites", __doc__)
     parser.add_argument("--orders", type=int, default=20_000, help="made at east before it is killed")
     parser.add_argument("--brokers", type=int, default=3, help="of each site")
     parser.add_argument("--settled", action="store_true", help="kill east once all has come over, offsets as well")
-    parser.add_argument("--folder", type=Path, help="keeps the data of both sites; it must be empty")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="two-sites-") as temporary:
-        report = run(given.folder or Path(temporary), given.orders, given.brokers, settled=given.settled)
-    print(report)
-    return 0 if report.holds else 1
+    return print_report(given.folder, lambda folder: run(folder, given.orders, given.brokers, settled=given.settled))
 
 
 def run(folder: Path, orders: int, brokers: int, *, settled: bool = False) -> Report:
