@@ -243,7 +243,7 @@ class _FetchTask:
                 await buggify("replica: before an answer is taken")
                 self._handle_response(waiting.popleft().result())
             more = waiting and fetcher.has_work(clock.monotonic_ms()) and fetcher.can_pipeline
-            if more and not connection.session_is_ending:
+            if more and connection.is_open and not connection.session_is_ending:
                 waiting += self._send_fetch(connection)
 
     async def _connected(self) -> Connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from odradek.common.errors import ErrorCode, StorageError
 from odradek.common.real_io import RealClock, RealNetwork
 from odradek.common.token_bucket import UNLIMITED
 from odradek.protocol.api_key import ApiKey
+from odradek.protocol.framing import encode_response
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from odradek.protocol.messages.list_offsets_request import ListOffsetsRequest
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
 from odradek.replica.config import FetcherConfig
+from odradek.replica.fetcher import Fetcher
 from odradek.replica.fetcher_manager import ReplicaFetcherManager
 from odradek.replica.throttle import Throttled
 from tests.component.client.conftest import ScriptedPeer
@@ -159,6 +162,38 @@ async def test_a_connection_that_ends_is_reported_and_made_again(fetching: Fetch
     await fetching.peer.hang_up()
     await fetching.asked_for(2)
     assert (fetching.reached, fetching.lost, fetching.manager.failed_count) == ([LEADER, LEADER], [LEADER], 1)
+
+
+async def test_nothing_is_sent_once_the_connection_is_lost(
+    fetching: Fetching, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of such a request would be raised nowhere, and be logged once its future is collected."""
+    peer, received = fetching.peer, Fetcher.received
+
+    def answer(request: FetchRequest, version: int) -> Any:
+        if len(fetching.asked()) != 3:
+            return fetching._answer(request, version)
+        waiting = len(peer.asked) - 2  # the request before this one
+        return b"".join(encode_response(ApiKey.FETCH, version, waiting, FetchResponse(session_id=9)))
+
+    def received_and_lost(fetcher: Fetcher, *given: Any, **named: Any) -> Any:
+        processed = received(fetcher, *given, **named)
+        if len(fetching.asked()) == 3:
+            fetching.follow(2)
+            (task,) = fetching.manager._tasks.values()
+            task._disconnect()
+        return processed
+
+    monkeypatch.setattr(Fetcher, "received", received_and_lost)
+    peer.on(ApiKey.FETCH, answer)
+    fetching.answers = [[data(0)]]
+    fetching.follow(0)
+    await fetching.asked_for(2)
+    fetching.follow(1)
+    await fetching.asked_for(4)
+    gc.collect()
+    assert fetching.manager.failed_count == 1
+    assert [each.getMessage() for each in caplog.records if each.name == "asyncio"] == []
 
 
 async def test_a_leader_without_an_address_is_waited_for(fetching: Fetching) -> None:
