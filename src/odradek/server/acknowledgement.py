@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
@@ -21,9 +20,10 @@ Waiting = tuple[PartitionProduceResponse, "Partition", "asyncio.Future[None]"]
 
 
 def _take_end(
-    answer: PartitionProduceResponse, partition: Partition, error: BaseException | None, *, all_in_sync: bool
+    answer: PartitionProduceResponse, partition: Partition, wait: asyncio.Future[None], *, all_in_sync: bool
 ) -> None:
-    """Mark the answer for a partition whose wait has ended, with `error` where it failed."""
+    """Mark the answer for a partition whose wait has ended."""
+    error = None if wait.cancelled() else wait.exception()
     if isinstance(error, ApiError):
         answer.error_code, answer.error_message, answer.base_offset = error.code, error.message, -1
     elif all_in_sync and not answer.error_code and partition.too_few_in_sync():
@@ -41,7 +41,7 @@ def _note_last(context: RequestContext, partition: Partition) -> None:
 class Acknowledgement(PendingResponse):
     """The response of a Produce, when all waits have ended, or at the time-out with those marked that have not."""
 
-    __slots__ = ("_all_in_sync", "_context", "_left", "_produced", "_timeout_ms", "_timer", "_waiting")
+    __slots__ = ("_all_in_sync", "_context", "_produced", "_timeout_ms", "_timer", "_waiting")
 
     def __init__(
         self, produced: ProduceResponse, waiting: list[Waiting], request: ProduceRequest, context: RequestContext
@@ -54,30 +54,33 @@ class Acknowledgement(PendingResponse):
         super().__init__()
         self._context = context
         self._produced = produced
-        self._waiting = waiting
-        self._left = len(waiting)
+        self._waiting = {wait: (answer, partition) for answer, partition, wait in waiting}
         self._timeout_ms, self._all_in_sync = request.timeout_ms, request.acks == -1
         context.broker.metrics.waiting_produces += 1
         self._timer = asyncio.get_running_loop().call_later(max(0, request.timeout_ms) / 1000, self._time_out)
-        for answer, partition, wait in waiting:
-            wait.add_done_callback(partial(self._wait_ended, answer, partition))
+        for _, _, wait in waiting:
+            wait.add_done_callback(self._wait_ended)
 
-    def _wait_ended(self, answer: PartitionProduceResponse, partition: Partition, wait: asyncio.Future[None]) -> None:
-        self._left -= 1
-        error = None if wait.cancelled() else wait.exception()
+    def _wait_ended(self, wait: asyncio.Future[None]) -> None:
         if self.is_ended:
+            if not wait.cancelled():
+                wait.exception()  # seen
             return
-        _take_end(answer, partition, error, all_in_sync=self._all_in_sync)
-        if not self._left:
+        answer, partition = self._waiting.pop(wait)
+        _take_end(answer, partition, wait, all_in_sync=self._all_in_sync)
+        if not self._waiting:
             _note_last(self._context, partition)
             self.complete(self._produced)
 
     def _time_out(self) -> None:
-        for answer, partition, wait in self._waiting:
-            if not wait.done():
+        for wait, (answer, partition) in self._waiting.items():
+            if wait.done():
+                # It has failed, perhaps: its callback, which has yet to run, would come too late.
+                _take_end(answer, partition, wait, all_in_sync=self._all_in_sync)
+            else:
                 answer.error_code, answer.base_offset = ErrorCode.REQUEST_TIMED_OUT, -1
-                _note_last(self._context, partition)
                 answer.error_message = f"{partition.name} was not replicated within {self._timeout_ms} ms"
+                _note_last(self._context, partition)
         self.complete(self._produced)
 
     def release(self) -> None:
