@@ -63,8 +63,9 @@ async def encode_and_send(
     """Encode a response, and send it in its place."""
     if connection.is_silent:
         return
-    with connection.quotas.working_for(connection):
-        connection.requests.count_response(context, response)
+    if context.payer is not None:
+        with connection.quotas.working_for(connection):
+            connection.quotas.answered(context, response)
     steps = encode_response_in_steps(context.api_key, context.api_version, context.correlation_id, response)
     try:
         chunks = await in_turns(steps)

@@ -192,8 +192,3 @@ class Requests:
                 close_unencodable(context, route, error)
                 return
         self._connection.send(slot, chunks, context)
-
-    def count_response(self, context: RequestContext, response: Message | None) -> None:
-        """Count a response that is about to be encoded for the quotas of its client."""
-        if context.payer is not None:
-            self._dispatcher.quotas.answered(context, response)
