@@ -109,7 +109,9 @@ class SinkOptions:
                 f"the topic sink takes the columns {', '.join(COLUMNS)}; select away {', '.join(unknown)}"
             )
         if "value" not in found:
-            raise OptionError("the topic sink needs a column value, of type string or binary")
+            raise OptionError(
+                "the topic sink needs a column value, of type string or binary, or as valueFormat takes it"
+            )
         if "topic" not in found and self.topic is None:
             raise OptionError("set the option topic, or give each row a column topic")
         types = {name: field.dataType for name, field in found.items()}
