@@ -15,7 +15,7 @@ import json
 import secrets
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import fastavro
@@ -78,10 +78,10 @@ class AvroValues:
     def __init__(self, schema: str, wanted: Any, evolved: Callable[[Type], Change | None] | None = None) -> None:
         self.wanted = wanted
         found = parse(schema)
-        self._one = _known_to_fastavro(found.avro)
+        self._one = known_to_fastavro(found.avro)
         end = {"name": _END, "type": {"type": "fixed", "name": "end", "size": len(_MARK)}}
         row = {"type": "record", "name": "row", "fields": [*found.avro["fields"], end]}
-        self._many = _known_to_fastavro({"type": "array", "items": row})
+        self._many = known_to_fastavro({"type": "array", "items": row})
         self._change = _both(found.change, None if evolved is None else evolved(found))
 
     def decode(self, values: Any) -> tuple[Any, dict[int, str]]:
@@ -145,12 +145,13 @@ def _reason(error: Exception) -> str:
 def spark_schema(schema: str) -> T.StructType:
     """The struct that values of a schema become. Raises OptionError."""
     found = parse(schema)
-    _known_to_fastavro(found.avro)
+    known_to_fastavro(found.avro)
     assert isinstance(found.spark, T.StructType)
     return found.spark
 
 
-def _known_to_fastavro(schema: Any) -> Any:
+def known_to_fastavro(schema: Any) -> Any:
+    """A schema as fastavro reads and writes by it. Raises OptionError."""
     try:
         return fastavro.parse_schema(schema)
     except fastavro.schema.SchemaParseException as error:
@@ -203,7 +204,7 @@ class _Schema:
         if len(others) != 1:
             raise OptionError(f"valueSchema: of a union only null and one other type can be read, not {branches}")
         return others[0]._replace(
-            avro=[type_.avro for type_ in types], change=_unless_null(others[0].change), is_empty=False
+            avro=[type_.avro for type_ in types], change=unless_null(others[0].change), is_empty=False
         )
 
     def _complex(self, schema: dict[str, Any], space: str) -> Type:
@@ -236,7 +237,7 @@ class _Schema:
         item = self.type_of(schema["items"], space)
         if item.is_empty:  # then a few bytes announce more items than memory holds, and nothing contradicts them
             raise OptionError("valueSchema: items of an array take no bytes, so that nothing bounds their number")
-        return Type(T.ArrayType(item.spark), {"type": "array", "items": item.avro}, _each(item.change), item=item)
+        return Type(T.ArrayType(item.spark), {"type": "array", "items": item.avro}, each(item.change), item=item)
 
     def _record(self, schema: dict[str, Any], space: str) -> Type:
         fields = tuple(
@@ -251,7 +252,7 @@ class _Schema:
         return Type(
             T.StructType([T.StructField(field.name, field.type.spark) for field in fields]),
             {"type": "record", "fields": [{"name": field.name, "type": field.type.avro} for field in fields]},
-            _in_fields([(field.name, field.type.change) for field in fields if field.type.change is not None]),
+            in_fields((field.name, field.type.change) for field in fields),
             all(field.type.is_empty for field in fields),
             fields,
         )
@@ -315,11 +316,13 @@ def _decimal(scale: int) -> Change:
     return change
 
 
-def _unless_null(change: Change | None) -> Change | None:
+def unless_null(change: Change | None) -> Change | None:
+    """The change of a value that may be null."""
     return None if change is None else lambda value: None if value is None else change(value)
 
 
-def _each(change: Change | None) -> Change | None:
+def each(change: Change | None) -> Change | None:
+    """The change of a list, by that of its items."""
     return None if change is None else lambda items: [change(item) for item in items]
 
 
@@ -336,13 +339,14 @@ def _both(first: Change | None, second: Change | None) -> Change | None:
     return lambda value: second(first(value))
 
 
-def _in_fields(changes: list[tuple[str, Change | None]]) -> Change | None:
+def in_fields(fields: Iterable[tuple[str, Change | None]]) -> Change | None:
+    """The change of a record, in place, by those of its fields."""
+    changes = [(name, change) for name, change in fields if change is not None]
     if not changes:
         return None
 
     def change_fields(row: dict[str, Any]) -> dict[str, Any]:
         for name, change in changes:
-            assert change is not None
             row[name] = change(row[name])
         return row
 

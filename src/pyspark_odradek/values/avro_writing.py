@@ -10,17 +10,23 @@ import io
 import json
 import re
 import struct
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import fastavro
 import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812 - the name that Spark's own documentation gives it
 
 from pyspark_odradek.errors import OptionError
-from pyspark_odradek.values.avro_values import NO_DEFAULT, Type, parse
-
-Change: TypeAlias = Callable[[Any], Any]
+from pyspark_odradek.values.avro_values import (
+    NO_DEFAULT,
+    Change,
+    Type,
+    each,
+    in_fields,
+    known_to_fastavro,
+    parse,
+    unless_null,
+)
 
 RECORD = "value"  # the name of the outermost record of a schema that is made of columns
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -62,7 +68,7 @@ class AvroRows:
     """Encodes structs of these columns by a schema, in JSON, that `refuse_unfit` has let pass."""
 
     def __init__(self, columns: T.StructType, schema: str) -> None:
-        self._schema = fastavro.parse_schema(json.loads(schema))
+        self._schema = known_to_fastavro(json.loads(schema))
         self._change = _change_of(columns)
 
     def encode(self, column: Any, head: bytes) -> Any:
@@ -87,10 +93,7 @@ class AvroRows:
 def refuse_unfit(columns: T.StructType, schema: str) -> None:
     """Raise OptionError where the schema cannot be written, or one of its types does not hold all of its column."""
     found = parse(schema)
-    try:
-        fastavro.parse_schema(json.loads(schema))
-    except fastavro.schema.SchemaParseException as error:
-        raise OptionError(f"valueSchema: {error}") from None
+    known_to_fastavro(json.loads(schema))
     _compare(columns, found, "value")
 
 
@@ -152,18 +155,14 @@ def _is_text(column: T.DataType) -> bool:
 def _change_of(column: T.DataType) -> Change | None:
     """What makes of a value of Arrow that for fastavro: maps are pairs in Arrow. None where it is the same."""
     if isinstance(column, T.StructType):
-        changes = [(field.name, change) for field in column if (change := _change_of(field.dataType)) is not None]
-        if not changes:
-            return None
-        return lambda row: None if row is None else row | {name: change(row[name]) for name, change in changes}
+        return unless_null(in_fields((field.name, _change_of(field.dataType)) for field in column))
     if isinstance(column, T.ArrayType):
-        each = _change_of(column.elementType)
-        return None if each is None else lambda items: None if items is None else [each(item) for item in items]
+        return unless_null(each(_change_of(column.elementType)))
     if isinstance(column, T.MapType):
         of_value = _change_of(column.valueType)
         if of_value is None:
-            return lambda pairs: None if pairs is None else dict(pairs)
-        return lambda pairs: None if pairs is None else {key: of_value(value) for key, value in pairs}
+            return unless_null(dict)
+        return unless_null(lambda pairs: {key: of_value(value) for key, value in pairs})
     return None
 
 
