@@ -1,5 +1,7 @@
-"""The work of a task: fetches one range of offsets and yields it as Arrow; the next fetch is in flight while one is
-decoded."""
+"""The work of a task: fetches one range of offsets and yields it as Arrow.
+
+The next fetch is in flight while one is decoded.
+"""
 
 from __future__ import annotations
 

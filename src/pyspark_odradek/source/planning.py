@@ -189,8 +189,9 @@ def _report_beyond(name: str, wanted: Positions, latest: Positions, *, fail: boo
 
 
 def refuse_another_query(options: ReadOptions, known: Positions) -> None:
-    """Refuse a checkpoint with partitions that this query does not read: it is another query's, or the query has
-    changed.
+    """Refuse a checkpoint with partitions that this query does not read.
+
+    It is another query's, or the query has changed.
 
     Raises:
         OptionError: if `failOnDataLoss` is true; otherwise it only warns, and ignores those partitions.

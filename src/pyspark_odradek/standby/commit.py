@@ -101,8 +101,7 @@ class LeasedCommit(TransactionalCommit):
         self.commit_offsets(session, lease_group(self.name), lease_offsets(self._next), deadline)
 
     def read(self, *, stable: bool, partitions: Iterable[TopicPartition] | None = None) -> OutputLease | None:
-        """The lease as it is, by all partitions or some; arguments and RetriableError as for
-        `Cluster.fetch_offsets`."""
+        """The lease as it is, by all partitions or some; arguments and errors as for `Cluster.fetch_offsets`."""
         try:
             return parse_lease(self.cluster.fetch_offsets(lease_group(self.name), stable=stable, partitions=partitions))
         except ValueError as error:

@@ -89,8 +89,11 @@ class LeasedSource:
             self._reported = (state, dict(began))
 
     def _refuse_a_gap(self, cluster: Cluster, lease: OutputLease, began: Positions) -> None:
-        """A read may miss offsets that were just committed: repeat it until all transactions have ended, or for some
-        time."""
+        """Raise LeaseError if the query begins behind the end of the output that it is to continue.
+
+        A read may miss offsets that were just committed, so it is repeated until all transactions have ended, or for
+        CERTAIN_S.
+        """
         deadline = time.monotonic() + CERTAIN_S
         position = as_covered(began)
         while first_ahead(position, lease.covered) is not None:

@@ -121,8 +121,10 @@ class _Writer:
 
 
 class _Delivery:
-    """Counts produced records, and stores the first errors; after a flush all records without an error are
-    acknowledged."""
+    """Counts produced records, and stores the first errors.
+
+    After a flush all records without an error are acknowledged.
+    """
 
     def __init__(self) -> None:
         self.produced = 0

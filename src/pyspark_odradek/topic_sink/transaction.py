@@ -487,8 +487,10 @@ class TransactionalCommit:
     def _coordinated(
         self, key: ApiKey, request: Message, answer: type[R], deadline: float, transactional_id: str | None = None
     ) -> R:
-        """Send a request to the coordinator (of another id if given); wait while it completes the previous
-        transaction."""
+        """Send a request to the coordinator, of another id if given.
+
+        Waits while the coordinator completes the previous transaction.
+        """
         while True:
             connection = self.cluster.coordinator(transactional_id or self.transactional_id, TRANSACTION)
             found = connection.request(key, request, answer)

@@ -223,8 +223,10 @@ class DecidedCommit(TransactionalCommit):
         return time.monotonic() + self.cluster.settings.default_api_timeout_ms / 1000
 
     def is_there(self, task: Prepared, batch_id: int) -> bool:
-        """Whether the rows of a task are committed. Raises RetriableError while a transaction is open that may say
-        so."""
+        """Whether the rows of a task are committed.
+
+        Raises RetriableError while a transaction is open that may commit their evidence.
+        """
         asked = [TopicPartition(task.topic, task.partition_id)]
         offsets = self.cluster.fetch_offsets(task.transactional_id, stable=True, partitions=asked)
         return any((offset, metadata) == (batch_id, task.evidence) for _, _, offset, metadata in offsets)
@@ -297,10 +299,10 @@ class DecidedCommit(TransactionalCommit):
         return part.ahead
 
     def abandon(self, tasks: Iterable[Prepared], batch_id: int) -> None:
-        """Abort transactions of tasks that are in no batch, as far as possible, so that they do not block until their
-        timeout.
+        """Abort transactions of tasks that are in no batch, as far as possible.
 
-        Those of a decided batch stay; if an open transaction may decide the batch, nothing is aborted.
+        Otherwise they would block consumers until their timeout. Those of a decided batch stay; if an open transaction
+        may decide the batch, nothing is aborted.
         """
         try:
             found, is_certain = self._newest_known()

@@ -104,8 +104,10 @@ class TaskWritersStreamWriter(ExactWriter, DataSourceStreamArrowWriter):
         sweep(self.staging, task.query_id, task.run_id, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Abort transactions that are in no batch, after an error of a task or the commit. The next run ends a decided
-        batch."""
+        """Abort transactions that are in no batch, after an error of a task or the commit.
+
+        The next run ends those of a decided batch.
+        """
         handed = _handed(messages)
         prepared = [each.prepared for each in handed if each.prepared is not None]
         if prepared:
@@ -114,8 +116,10 @@ class TaskWritersStreamWriter(ExactWriter, DataSourceStreamArrowWriter):
             transaction.abandon(prepared, batchId)
 
     def _tell_of_order(self, handed: list[Handed], run_id: str) -> None:
-        """Log once in a run that several tasks write rows of one partition: rows of a key in several tasks have no
-        order."""
+        """Log once in a run that several tasks write rows of one partition.
+
+        Rows with one key have no order if several tasks write them.
+        """
         if "key" not in self.columns or _ORDER_REPORTED.get(self.options.topic) == run_id:
             return
         writers = Counter(partition for each in handed for partition in each.partitions)
