@@ -9,7 +9,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# Kafka's modules and Java's for Kerberos. No module is loaded: the name determines the expected options.
+# Kafka's modules and Java's for Kerberos. No module is loaded: the name determines the expected options. Kafka forbids
+# JndiLoginModule and LdapLoginModule by name.
 LOGIN_MODULES = ("PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule", "Krb5LoginModule")
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 _TOKEN = re.compile(
@@ -25,11 +26,6 @@ class JaasEntry:
     options: Mapping[str, str] = field(repr=False)
 
     @property
-    def is_known(self) -> bool:
-        """Whether its module is one of LOGIN_MODULES; Kafka forbids JndiLoginModule and LdapLoginModule by name."""
-        return self.module.rpartition(".")[2] in LOGIN_MODULES
-
-    @property
     def is_plain(self) -> bool:
         return self.module.endswith(".PlainLoginModule")
 
@@ -37,16 +33,13 @@ class JaasEntry:
     def is_kerberos(self) -> bool:
         return self.module.endswith(".Krb5LoginModule")
 
-    @property
-    def is_scram(self) -> bool:
-        return self.module.endswith(".ScramLoginModule")
-
 
 def parse_jaas(text: str) -> JaasEntry:
     """The one entry of a setting.
 
     Raises:
-        ValueError: it cannot be read, or has several entries; the message holds nothing of the text.
+        ValueError: it cannot be read, has several entries, or a module that is none of LOGIN_MODULES; the message holds
+            nothing of the text.
     """
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[-1] != (";", False) or (";", False) in tokens[:-1]:
@@ -61,6 +54,8 @@ def parse_jaas(text: str) -> JaasEntry:
         if len(value) != 2 or value[0] != ("=", False) or name == ("=", False) or value[1] == ("=", False):
             raise ValueError('options must be name="value"')
         options[name[0]] = value[1][0]
+    if module.rpartition(".")[2] not in LOGIN_MODULES:
+        raise ValueError(f"the login module must be one of {', '.join(LOGIN_MODULES)}")
     return JaasEntry(module, options)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from odradek.common.numbers import INT32_MAX, INT64_MAX, parse_natural
-from odradek.settings.jaas import LOGIN_MODULES, parse_jaas
+from odradek.settings.jaas import parse_jaas
 from odradek.settings.link_filters import parse_acl_filters, parse_group_filters
 from odradek.settings.link_names import PREFIX, prefix_problem
 from odradek.settings.table import SEALED_PREFIX, Scope, setting
@@ -78,8 +78,6 @@ def _entry(text: str) -> str:
         entry = parse_jaas(text)
     except ValueError as error:
         return str(error)
-    if not entry.is_known:
-        return f"the login module must be one of {', '.join(LOGIN_MODULES)}"
     return "" if {"username", "password"} <= entry.options.keys() else "must hold username and password"
 
 
