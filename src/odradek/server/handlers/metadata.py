@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from odradek.metadata.image import MetadataImage
     from odradek.server.context import RequestContext
 
-_NO_ID = UUID(int=0)
 _FIRST_BY_ID = 12
 TOPICS_PER_TURN = 500
 NAMES_PER_STEP = 5000
