@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.common.errors import OdradekError
 
 TIMEOUT_S = 30.0
+CALL_S = 1.0  # of which a commit has as many as it needs
 
 
 class TopicCreationError(OdradekError):
@@ -33,6 +34,7 @@ class TransactionalProducer:
         ours = {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms}
         self._producer = Producer({**settings, **ours})
         self._producer.init_transactions(TIMEOUT_S)
+        self._commit_calls = int((timeout_ms / 1000 + TIMEOUT_S) / CALL_S)
 
     def close(self) -> None:
         """Disconnect at once: an exception may refer to this object for long, and the client would go on."""
@@ -49,19 +51,28 @@ class TransactionalProducer:
                 break
             except BufferError:
                 self._producer.poll(0.1)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError._STATE:  # an earlier record was refused; the commit says which
+                    self.commit()
+                raise
         self._producer.poll(0)
 
     def commit(self, offsets: Sequence[TopicPartition] = (), consumer: Consumer | None = None) -> None:
         """Commit the records, and offsets of the consumer's group with them."""
-        # May take long after a large transaction; between the calls Python handles signals. A record that is not stored
-        # fails the commit. A fatal error amid a call, as of a fenced producer, comes out of it as SystemError without a
-        # reason (confluent-kafka 2.16), and out of the commit with one.
-        with suppress(SystemError):
-            while self._producer.flush(1.0):
-                pass
         if consumer is not None:
             self._producer.send_offsets_to_transaction(list(offsets), consumer.consumer_group_metadata(), TIMEOUT_S)
-        self._producer.commit_transaction(TIMEOUT_S)
+        # May take long after a large transaction: between the calls Python handles signals, and librdkafka continues.
+        # What waits behind a refused record is sent no more, so nothing here waits for an empty queue; the next call
+        # says what was refused. A fatal error amid a call, as of a fenced producer, comes out of it as SystemError
+        # without a reason (confluent-kafka 2.16), and out of the next call with one.
+        for calls_left in reversed(range(self._commit_calls)):
+            try:
+                self._producer.commit_transaction(CALL_S)
+                return
+            except (SystemError, KafkaException) as error:
+                continues = isinstance(error, SystemError) or error.args[0].code() == KafkaError._TIMED_OUT
+                if not continues or not calls_left:
+                    raise
 
     @contextmanager
     def aborting(self) -> Iterator[None]:
