@@ -73,7 +73,7 @@ def expect(
 
         @functools.wraps(query)
         def expecting() -> Any:
-            return taken(query(), query.__name__, rules)
+            return accepted(query(), query.__name__, rules)
 
         return expecting
 
@@ -100,7 +100,7 @@ def _check(rule: Rule) -> None:
         raise OptionError(f"the expectation {rule.name} has no condition")
 
 
-def taken(rows: Any, name: str, rules: list[Rule]) -> Any:
+def accepted(rows: Any, name: str, rules: list[Rule]) -> Any:
     """The rows that may go on, of a DataFrame; all of them are counted, and how many break which rule."""
     from pyspark.sql import functions as fn
 

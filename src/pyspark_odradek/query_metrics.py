@@ -62,7 +62,7 @@ class QueryMetrics(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         """A batch is done."""
-        self.take(read_progress(json.loads(event.progress.json)))
+        self.update(read_progress(json.loads(event.progress.json)))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
         """There is nothing to read: the rates of the last batch hold no more."""
@@ -84,7 +84,7 @@ class QueryMetrics(StreamingQueryListener):
         self._of(name, "running").set(0)
         self._of(name, "failures").inc(int(failed))
 
-    def take(self, progress: Progress) -> None:
+    def update(self, progress: Progress) -> None:
         """Count one report."""
         name = progress.query
         self._of(name, "batches").inc()

@@ -96,10 +96,10 @@ class Reader(threading.Thread):
 
     def run(self) -> None:
         while not self._ended.is_set():
-            self._take(self._consumer.consume(500, 0.2))
+            self._process(self._consumer.consume(500, 0.2))
         self._consumer.close()
 
-    def _take(self, messages: list[Message]) -> None:
+    def _process(self, messages: list[Message]) -> None:
         for message in messages:
             error: Any = message.error()
             if error is not None:

@@ -70,7 +70,7 @@ def metrics(port: int) -> dict[str, float]:
         }
 
 
-def test_a_producer_that_was_silent_for_too_long_is_forgotten_and_goes_on(watched: tuple[Node, int]) -> None:
+def test_a_producer_id_expires_and_its_producer_goes_on(watched: tuple[Node, int]) -> None:
     node, port = watched
     with Calls(node.port) as calls:
         topic, producer = calls.create_topic(), calls.producer()
@@ -99,7 +99,7 @@ def begin(producer: TransactionalProducer, topic: str, value: bytes) -> None:
     assert answer == "NONE"
 
 
-def test_a_transactional_id_that_is_not_used_is_forgotten(tmp_path: Path) -> None:
+def test_an_unused_transactional_id_expires(tmp_path: Path) -> None:
     settings: dict[str, object] = {
         "transactional.id.expiration.ms": EXPIRATION_MS,
         "transaction.remove.expired.transaction.cleanup.interval.ms": 200,

@@ -269,7 +269,7 @@ def test_find_coordinator(node: Node, first: Member) -> None:
 
 
 @only_ours
-def test_a_kill_forgets_neither_members_nor_commits(own_node: Node) -> None:
+def test_a_kill_loses_neither_members_nor_commits(own_node: Node) -> None:
     with Member(own_node.port, "kept") as member:
         member.find_coordinator("kept")
         topic = member.create_topic(2)

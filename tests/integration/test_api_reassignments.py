@@ -73,7 +73,7 @@ def test_a_move_to_where_it_is_has_ended(calls: Calls, topic: str) -> None:
     assert (answer.error_code, answer.topics) == (0, [])
 
 
-def test_a_broker_that_is_not_registered_cannot_be_forgotten(calls: Calls) -> None:
+def test_a_broker_that_is_not_registered_cannot_be_unregistered(calls: Calls) -> None:
     answer = calls.request(ApiKey.UNREGISTER_BROKER, 0, UnregisterBrokerRequest(broker_id=77))
     assert name_of(answer.error_code) == "BROKER_ID_NOT_REGISTERED"
 

@@ -22,7 +22,7 @@ from odradek.client.produce import produce_record
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.real_io import RealClock, RealNetwork
 from odradek.console import browse as browsing
-from odradek.console.browse import BrowseError, Search, Wanted, begin_following, browse, follow, read_one
+from odradek.console.browse import BrowseError, Search, SearchQuery, begin_following, browse, follow, read_one
 from odradek.console.clusters import ClusterConfig, single_cluster
 from odradek.console.snapshot import broker_rows, group_rows, point_of, topic_rows
 from odradek.console.watch import Watch, look
@@ -221,39 +221,39 @@ async def test_records_from_the_end_the_beginning_an_offset_and_a_time(node: Nod
     create_topic(node.bootstrap, "kinds", 2)
     sent = produce_all(node.bootstrap, "kinds", [(b"k%d" % at, b"v%d" % at) for at in range(30)])
     async with connected(node.bootstrap) as cluster:
-        newest = await browse(cluster, Wanted("kinds", rows=5))
+        newest = await browse(cluster, SearchQuery("kinds", rows=5))
         assert len(newest.rows) == 5
         assert [row.timestamp_ms for row in newest.rows] == sorted(
             (row.timestamp_ms for row in newest.rows), reverse=True
         )
-        oldest = await browse(cluster, Wanted("kinds", start="beginning", rows=500))
+        oldest = await browse(cluster, SearchQuery("kinds", start="beginning", rows=500))
         assert {row.value for row in oldest.rows} == {f"v{at}" for at in range(30)}
         assert oldest.looked_at == 30
-        one = await browse(cluster, Wanted("kinds", partitions=[1], start="offset", at=2, rows=3))
+        one = await browse(cluster, SearchQuery("kinds", partitions=[1], start="offset", at=2, rows=3))
         assert [(row.partition, row.offset) for row in one.rows] == [(1, 2), (1, 3), (1, 4)]
         moment = sent[-1].timestamp()[1]
-        late = await browse(cluster, Wanted("kinds", start="time", at=moment, rows=500))
+        late = await browse(cluster, SearchQuery("kinds", start="time", at=moment, rows=500))
         assert all(row.timestamp_ms >= moment for row in late.rows)
         assert "v29" in {row.value for row in late.rows}
         with pytest.raises(BrowseError, match="topic kinds has no partition 7; it has 2"):
-            await browse(cluster, Wanted("kinds", partitions=[7]))
+            await browse(cluster, SearchQuery("kinds", partitions=[7]))
         with pytest.raises(ApiError, match="topic none"):
-            await browse(cluster, Wanted("none"))
+            await browse(cluster, SearchQuery("none"))
         produce_all(node.bootstrap, "kinds", [(b"new", b"new")])
-        assert [row.value for row in (await follow(cluster, Wanted("kinds"), newest.next_offsets)).rows] == ["new"]
+        assert [row.value for row in (await follow(cluster, SearchQuery("kinds"), newest.next_offsets)).rows] == ["new"]
 
 
 async def test_a_live_tail_begins_at_the_end_wherever_the_form_begins(node: Node) -> None:
     create_topic(node.bootstrap, "tail", 2)
     produce_all(node.bootstrap, "tail", [(b"k%d" % at, b"old%d" % at) for at in range(30)])
-    wanted = Wanted("tail", start="beginning", rows=2)
+    query = SearchQuery("tail", start="beginning", rows=2)
     async with connected(node.bootstrap) as cluster:
-        offsets = await begin_following(cluster, wanted)
-        assert (await follow(cluster, wanted, offsets)).rows == []
+        offsets = await begin_following(cluster, query)
+        assert (await follow(cluster, query, offsets)).rows == []
         produce_all(node.bootstrap, "tail", [(b"k", b"new%d" % at) for at in range(3)])
-        found = await follow(cluster, wanted, offsets)
+        found = await follow(cluster, query, offsets)
         assert [row.value for row in found.rows] == ["new2", "new1"]
-        assert (await follow(cluster, wanted, found.next_offsets)).rows == []
+        assert (await follow(cluster, query, found.next_offsets)).rows == []
 
 
 async def test_a_search_in_keys_values_and_headers_ends_at_its_bounds(
@@ -269,13 +269,13 @@ async def test_a_search_in_keys_values_and_headers_ends_at_its_bounds(
             assert producer.flush(PATIENCE_S) == 0
     async with connected(node.bootstrap) as cluster:
         for search in (Search(key="key-42"), Search(header="trace=id-42"), Search(value="42", key="KEY")):
-            found = await browse(cluster, Wanted("search", search=search))
+            found = await browse(cluster, SearchQuery("search", search=search))
             assert [row.offset for row in found.rows] == [42]
             assert (found.looked_at, found.ended) == (100, "")
-        assert (await browse(cluster, Wanted("search", search=Search(value="none of them")))).rows == []
+        assert (await browse(cluster, SearchQuery("search", search=Search(value="none of them")))).rows == []
         monkeypatch.setattr(browsing, "MAX_RECORDS", 10)
         monkeypatch.setattr(browsing, "FETCH_BYTES", 1)
-        found = await browse(cluster, Wanted("search", search=Search(key="key-42"), start="beginning"))
+        found = await browse(cluster, SearchQuery("search", search=Search(key="key-42"), start="beginning"))
         assert found.ended == f"after {found.looked_at} records"
         record = await read_one(cluster, "search", 0, 42)
         assert record.headers == (("trace", b"id-42"), ("none", None))
@@ -297,8 +297,8 @@ async def test_open_and_aborted_transactions_are_left_out_where_that_is_asked(no
     producer.flush(PATIENCE_S)
     try:
         async with connected(node.bootstrap) as cluster:
-            committed = await browse(cluster, Wanted("transactions", start="beginning"))
-            every = await browse(cluster, Wanted("transactions", start="beginning", committed=False))
+            committed = await browse(cluster, SearchQuery("transactions", start="beginning"))
+            every = await browse(cluster, SearchQuery("transactions", start="beginning", committed=False))
             fetched = await fetch_records(cluster, ("transactions", 0), 0, max_bytes=1 << 20, max_batch_bytes=1 << 20)
     finally:
         producer.abort_transaction(PATIENCE_S)
@@ -355,11 +355,11 @@ async def test_a_large_record_is_cut_and_one_that_is_too_large_is_said(
         node.bootstrap, "large", [(b"k", b"x" * 8_000_000)], message_max_bytes=10_000_000, compression_type="gzip"
     )
     async with connected(node.bootstrap) as cluster:
-        found = await browse(cluster, Wanted("large"))
+        found = await browse(cluster, SearchQuery("large"))
         assert [row.size for row in found.rows] == [8_000_001]
         assert len(found.rows[0].value) < 300
         monkeypatch.setattr(browsing, "MAX_BATCH_BYTES", 1_000_000)
-        found = await browse(cluster, Wanted("large"))
+        found = await browse(cluster, SearchQuery("large"))
         assert found.rows == []
         assert len(found.notes) == 1
         assert found.notes[0].startswith("partition 0, offset 0: ")

@@ -79,14 +79,14 @@ def send(calls: Calls, topic: str, batch: bytes) -> ErrorCode:
 
 
 def peak_bytes(node: Node) -> int:
-    """The most memory that the process had since `forget_peak`."""
+    """The most memory that the process had since `reset_peak`."""
     for line in Path(f"/proc/{node.pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     raise AssertionError("no VmHWM")
 
 
-def forget_peak(node: Node) -> None:
+def reset_peak(node: Node) -> None:
     Path(f"/proc/{node.pid}/clear_refs").write_text("5")
 
 
@@ -106,7 +106,7 @@ def test_a_quarter_of_a_megabyte_that_holds_eight_gigabytes(node: Node, configs:
     with Calls(node.port) as calls:
         topics = [calls.create_topic(**configs) for _ in range(6)]
         before = node.memory_bytes()
-        forget_peak(node)
+        reset_peak(node)
         with Canary(node.port, node.cpu_s) as canary:
             wires = [Calls(node.port) for _ in topics]
             sent = [
@@ -230,7 +230,7 @@ def test_a_bomb_of_a_trusted_producer_is_not_searched_for_a_time(trusting: Node)
         topic = calls.create_topic()
         assert send(calls, topic, sealed(zstd_of(8 << 30), 1000, ZSTD)) == ErrorCode.NONE
         before = trusting.memory_bytes()
-        forget_peak(trusting)
+        reset_peak(trusting)
         wanted = ListOffsetsPartition(partition_index=0, timestamp=NOW_MS)
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
         answer = one(one(calls.request(ApiKey.LIST_OFFSETS, 7, request).topics).partitions)

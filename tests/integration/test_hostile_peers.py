@@ -194,7 +194,7 @@ def closed_within(peer: socket.socket, seconds: float) -> bool:
 
 
 @pytest.mark.parametrize("half", [b"", b"\x00\x00", struct.pack(">i", 1000), struct.pack(">i", 1000) + bytes(500)])
-def test_a_peer_that_falls_silent_is_forgotten(impatient: Node, half: bytes) -> None:
+def test_a_silent_peer_is_disconnected(impatient: Node, half: bytes) -> None:
     with socket.create_connection(("127.0.0.1", impatient.port)) as peer:
         peer.sendall(half)
         assert closed_within(peer, PATIENCE_S), "a connection that a vanished peer left would stay for ever"

@@ -89,7 +89,7 @@ class Collector(Reader):
         self.positions = dict(offsets)
         self.found.clear()
 
-    def _take(self, response: FetchResponse, invoked: int, source: str) -> int:
+    def _process(self, response: FetchResponse, invoked: int, source: str) -> int:
         count = 0
         for topic in response.responses:
             for answer in topic.partitions:
@@ -195,7 +195,7 @@ class Copier(TransactionalWriter):
                 if await self._reader.poll(max_wait_ms=100):
                     await self._copy()
             except OdradekError:
-                self._reader.forget_connections()
+                self._reader.close_connections()
                 self._to_fetch = True
                 raise
         if self.ends is None:

@@ -440,7 +440,7 @@ class CommittedReader(Reader):
         request.isolation_level = 1
         return request
 
-    def _take(self, response: FetchResponse, invoked: int, source: str) -> int:
+    def _process(self, response: FetchResponse, invoked: int, source: str) -> int:
         steps: list[Any] = []
         marks: list[Any] = []
         count = 0
@@ -511,9 +511,9 @@ class FollowingReader(CommittedReader):
         self._stable_at: dict[tuple[tuple[str, int], str], int] = {}
         self._source = ""
 
-    def _take(self, response: FetchResponse, invoked: int, source: str) -> int:
+    def _process(self, response: FetchResponse, invoked: int, source: str) -> int:
         self._source = source
-        return super()._take(response, invoked, source)
+        return super()._process(response, invoked, source)
 
     def _committed(self, topic: str, answer: PartitionData) -> list[tuple[int, int]]:
         key = (topic, answer.partition_index)

@@ -216,7 +216,7 @@ class SimDisk:
         directory = self._directory(path)
         if self.hit("directory sync error", self.faults.sync_dir_error):
             if self.faults.names_are_dropped:
-                self._tree.forget(directory)
+                self._tree.discard(directory)
             raise OSError(errno.EIO, "simulated fsync error of a directory", str(path))
         self._tree.sync(directory)
 

@@ -34,7 +34,7 @@ from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncG
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
-from odradek.replica.leadership import take_image
+from odradek.replica.leadership import apply_image
 from odradek.replica.partition import Partition
 from tests.sim import faults
 from tests.sim.clients import RETRY_S, Client, Recorder
@@ -152,7 +152,7 @@ def coordinator_log(
     make_dirs_durably(disk, home)
     log = open_log(FileCache(disk), home, ("__consumer_offsets", 0), LogConfig(), now_ms=0, recovery_point=0)
     partition = Partition("__consumer_offsets", 0, UUID(int=1), log, broker_id=1)
-    take_image(partition, PartitionImage(replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0))
+    apply_image(partition, PartitionImage(replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0))
     clock = SimClock(SimLoop(Random(0)))
     return PartitionMachineLog(
         partition, 0, clock, GROUP_RECORDS, max_batch_bytes=10_000, on_storage_error=on_storage_error

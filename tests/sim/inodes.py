@@ -186,7 +186,7 @@ class Tree:
             change.make_durable()
         self._pending = [change for change in self._pending if change not in done]
 
-    def forget(self, directory: Directory) -> None:
+    def discard(self, directory: Directory) -> None:
         """The sync of a directory failed: what it should have made durable never is, though readers see it."""
         lost = self._concerning(directory)
         self._pending = [change for change in self._pending if change not in lost]

@@ -165,7 +165,7 @@ class KeyReader(FollowingReader):
             try:
                 await self.poll(max_wait_ms=100)
             except OdradekError:
-                self.forget_connections()
+                self.close_connections()
                 await asyncio.sleep(RETRY_S)
         wrong = self._account.wrong(before, self._found)
         for text in wrong:

@@ -100,7 +100,7 @@ class Onlooker(Reader):
                 for (topic, partition), node_id in list(self._leaders.items()):
                     await self._look(topic, partition, node_id)
             except OdradekError:
-                self.forget_connections()
+                self.close_connections()
             await asyncio.sleep(RETRY_S)
 
     async def _look(self, topic: str, partition: int, node_id: int) -> None:

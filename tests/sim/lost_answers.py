@@ -80,7 +80,7 @@ class _Heads:
         self._head = bytearray()
         self._left_bytes = 0
 
-    def take(self, data: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
+    def feed(self, data: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
         """(where it begins, its fields) for each head that ends in this piece; 0 where it began in one before."""
         at = 0
         while at < len(data):
@@ -108,12 +108,12 @@ class AnswerScan:
 
     def asked(self, data: bytes) -> None:
         """This end sends these bytes."""
-        for _, (_, key, _, correlation_id) in self._requests.take(data):
+        for _, (_, key, _, correlation_id) in self._requests.feed(data):
             self._asked[correlation_id] = ApiKey(key)
 
     def lost_at(self, data: bytes) -> int | None:
         """How many of the bytes that come are before the first answer that is lost; None where none is."""
-        for at, (_, correlation_id) in self._answers.take(data):
+        for at, (_, correlation_id) in self._answers.feed(data):
             key = self._asked.pop(correlation_id, None)
             if key is not None and self._loses(key):
                 return at

@@ -130,14 +130,14 @@ class Member(Reader):
                 # As `onPartitionsRevoked` does: what was read is committed before it is given away.
                 await self._commit()
             except OdradekError:
-                self._forget_coordinator()
+                self._discard_coordinator()
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
             self._member_id = ""
         if code in REFUSED:
             self._give_up_partitions()
             return
         if not isinstance(error, LostAnswerError):
-            self._forget_coordinator()
+            self._discard_coordinator()
         await asyncio.sleep(RETRY_S)
 
     async def _step(self) -> None:
@@ -150,7 +150,7 @@ class Member(Reader):
             try:
                 await self.poll(max_wait_ms=self.random.choice((0, 100, 300)))
             except OdradekError:
-                self.forget_connections()
+                self.close_connections()
                 await asyncio.sleep(RETRY_S)
         else:
             await asyncio.sleep(0.1)
@@ -166,8 +166,8 @@ class Member(Reader):
             await self._leave()
         elif chance < LEAVES + DIES:
             self.world.report(f"{self.name} dies and starts again")
-            self._forget_coordinator()
-            self.forget_connections()
+            self._discard_coordinator()
+            self.close_connections()
             self._member_id = ""
             self._give_up_partitions()
             await asyncio.sleep(self.random.uniform(0.1, 2.0))
@@ -197,7 +197,7 @@ class Member(Reader):
             return None
         return shard.leader_epoch if shard.runtime.state is State.ACTIVE else None
 
-    def _forget_coordinator(self) -> None:
+    def _discard_coordinator(self) -> None:
         if self._coordinator is not None:
             self._coordinator.close()
             self._coordinator = None

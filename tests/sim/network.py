@@ -353,7 +353,7 @@ class SimTransport(asyncio.Transport):
                 self._lose(ConnectionResetError("the answer is lost, and its connection"))
                 return
             if self.peer is not None:
-                self.peer._taken(len(data))
+                self.peer._delivered(len(data))
 
     def _deliver(self, data: bytes) -> None:
         if isinstance(self._protocol, asyncio.BufferedProtocol):
@@ -366,7 +366,7 @@ class SimTransport(asyncio.Transport):
         else:
             self._protocol.data_received(data)
 
-    def _taken(self, size: int) -> None:
+    def _delivered(self, size: int) -> None:
         self._in_flight_bytes -= size
         if self._paused_writer and self._in_flight_bytes <= self._low and not self.dead and not self._lost:
             self._paused_writer = False

@@ -109,7 +109,7 @@ MANY_NODES = (
     ),
     Bug(
         "cut to the watermark",
-        "replica.leadership:take_image",
+        "replica.leadership:apply_image",
         "if led and (not partition.is_leader or began):",
         "log = partition.log\n"
         "if not began and log.log_end_offset > log.high_watermark and image.leader_epoch != old_epoch:\n"
@@ -202,7 +202,7 @@ MOVING = (
     Bug(
         "a new broker begins behind the snapshot",
         "raft.storage:QuorumStorage.install",
-        "self._take_snapshot(snapshot_id, snapshot)",
+        "self._load_snapshot(snapshot_id, snapshot)",
         "self.published_offset = snapshot_id.end_offset",
         "a broker that is added knows only what happens from then on",
     ),

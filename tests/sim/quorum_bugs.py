@@ -40,7 +40,7 @@ BY_SEED: tuple[tuple[Bug, int], ...] = (
         Bug(
             "snapshot of a follower begins at nothing",
             "raft.storage:QuorumStorage.install",
-            "self._take_snapshot(snapshot_id, snapshot)",
+            "self._load_snapshot(snapshot_id, snapshot)",
             "self.published_offset = snapshot_id.end_offset",
             "a replica that was far behind has only what came after the snapshot",
         ),

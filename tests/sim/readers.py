@@ -101,7 +101,7 @@ class Reader(Client):
             try:
                 await self.poll()
             except OdradekError:
-                self.forget_connections()
+                self.close_connections()
                 await asyncio.sleep(RETRY_S)
 
     async def poll(self, max_wait_ms: int | None = None) -> int:
@@ -121,7 +121,7 @@ class Reader(Client):
         if self._sessions and response.session_id:
             session_id, epoch = link.session
             link.session = (response.session_id, 1 if session_id != response.session_id else epoch + 1)
-        return self._take(response, invoked, self.network.process_at(link.connection))
+        return self._process(response, invoked, self.network.process_at(link.connection))
 
     async def _next_link(self) -> Link:
         if any(key not in self._leaders for key in self.positions):
@@ -144,7 +144,7 @@ class Reader(Client):
                         raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE)
                     self._leaders[key], self._epochs[key] = each.leader_id, each.leader_epoch
 
-    def forget_connections(self) -> None:
+    def close_connections(self) -> None:
         """Look for the leaders again, over new connections: responses on these may still come."""
         for link in self._links.values():
             link.connection.close()
@@ -176,7 +176,7 @@ class Reader(Client):
             topics=list(topics.values()),
         )
 
-    def _take(self, response: FetchResponse, invoked: int, source: str) -> int:
+    def _process(self, response: FetchResponse, invoked: int, source: str) -> int:
         steps: list[Any] = []
         marks: list[Any] = []
         count = 0

@@ -30,7 +30,7 @@ from pyspark_odradek.topic_sink.task_writers.writing import (
     transactional_id,
 )
 from pyspark_odradek.topic_sink.transaction import Work
-from tests.spark.test_transaction import DiesError, _clusters, cluster, forget_sessions
+from tests.spark.test_transaction import DiesError, _clusters, cluster, discard_sessions
 from tests.support.clients.confluent import create_topic, read_committed
 
 PARTITIONS = 2
@@ -104,7 +104,7 @@ class Query:
 
     def driver(self, step: str = "", *, after: bool = False) -> Driver:
         """A new one, which knows only what the cluster knows."""
-        forget_sessions()
+        discard_sessions()
         at = cluster(self.bootstrap)
         markers = None if self.markers is None else MarkerTopic(at, self.markers)
         made = Driver(at, f"odradek-sink.{self.id}", marker_topic=markers, transaction_timeout_ms=self.timeout_ms)
@@ -151,7 +151,7 @@ class Query:
 
 
 def close_all() -> None:
-    forget_sessions()
+    discard_sessions()
     while _clusters:
         _clusters.pop().close()
 

@@ -10,7 +10,7 @@ import pytest
 
 from odradek.coordinator.hashing import partition_for
 from pyspark_odradek.topic_sink.transaction import TransactionalCommit
-from tests.spark.test_transaction import PARTITIONS, cluster, forget_sessions, query, work
+from tests.spark.test_transaction import PARTITIONS, cluster, discard_sessions, query, work
 from tests.support.clients.confluent import admin, read_committed
 from tests.support.models.exactly_once import STATE_PARTITIONS, copy_cluster
 from tests.support.waiting import PATIENCE_S
@@ -51,7 +51,7 @@ def test_leaders_and_coordinators_are_killed_under_the_commits(query: str, tmp_p
             while not is_over.is_set() and killing.is_alive():
                 batch_id += 1
                 if batch_id % 5 == 0:
-                    forget_sessions()  # as another process of the run, which starts without any
+                    discard_sessions()  # as another process of the run, which starts without any
                 # False where only the answer was lost, and the next try finds the marker.
                 committing.commit(work("copy", batch_id, "run", range(batch_id * SIZE, (batch_id + 1) * SIZE)))
         finally:

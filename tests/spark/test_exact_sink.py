@@ -43,7 +43,7 @@ def copied(bootstrap: str, topic: str, partitions: int = 2) -> list[int]:
     return sorted(int(message.value() or b"") for message in messages)
 
 
-def forget_commit(folder: Path) -> None:
+def remove_commit(folder: Path) -> None:
     """As after a crash between the sink's commit and Spark's own: the last batch is not written down as done."""
     commits = folder / "checkpoint" / "commits"
     last = max((path for path in commits.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
@@ -57,7 +57,7 @@ def test_a_batch_that_runs_again_is_written_once(spark: Any, bootstrap: str, top
     create_topic(bootstrap, f"{topic}-copy", 2)
     numbered(bootstrap, topic, range(250))
     copy(spark, bootstrap, topic, tmp_path)
-    forget_commit(tmp_path)
+    remove_commit(tmp_path)
     numbered(bootstrap, topic, range(250, 300))
     copy(spark, bootstrap, topic, tmp_path)
     assert copied(bootstrap, topic) == list(range(300))

@@ -46,7 +46,7 @@ from tests.spark.test_transaction import (
     _clusters,
     cluster,
     committed,
-    forget_sessions,
+    discard_sessions,
     work,
 )
 from tests.support.clients.confluent import admin, await_ends, create_topic, produce_all, read_all
@@ -70,7 +70,7 @@ class Query:
 
     def run(self) -> TransactionalCommit:
         """A new run."""
-        forget_sessions()
+        discard_sessions()
         at = cluster(self.bootstrap)
         return TransactionalCommit(at, self.id, **self.settings(at))
 
@@ -83,7 +83,7 @@ class Query:
 
     def die(self, batch_id: int, step: str = "end", *, after: bool = True) -> None:
         """A run dies while it commits a batch; as it is, after the batch is there and before Spark heard of it."""
-        forget_sessions()
+        discard_sessions()
         at = cluster(self.bootstrap)
         with pytest.raises(DiesError):
             Dying(at, self.id, step, after=after, **self.settings(at)).commit(self.batch(batch_id))
@@ -130,7 +130,7 @@ def ours(odradek: str, topic: str) -> Iterator[Query]:
 
 
 def close_all() -> None:
-    forget_sessions()
+    discard_sessions()
     while _clusters:
         _clusters.pop().close()
 
@@ -177,7 +177,7 @@ def test_a_record_counts_where_its_own_transaction_is_committed(log: list[tuple[
     found = NewestOfKey(b"mine")
     for first in range(0, len(batches), per_fetch):
         fetched = memoryview(b"".join(batches[first : first + per_fetch]))
-        found.take(fetched, list(whole_batches(fetched)))
+        found.add_batches(fetched, list(whole_batches(fetched)))
     assert (-1 if found.newest is None else found.newest.offset) == newest
     assert {producer_id: entry.offset for producer_id, entry in found.open.items()} == opened
 
@@ -186,7 +186,7 @@ def test_below_the_last_stable_offset_nothing_is_open() -> None:
     """As where a cleaner has taken the end of a committed transaction."""
     fetched = memoryview(written(10, 7, b"mine", b"old") + written(20, 8, b"mine", None))
     found = NewestOfKey(b"mine")
-    found.take(fetched, list(whole_batches(fetched)))
+    found.add_batches(fetched, list(whole_batches(fetched)))
     found.settle(20)
     assert found.newest is not None
     assert (found.newest.value, list(found.open)) == (b"old", [8])

@@ -19,7 +19,7 @@ from pyspark_odradek.micro_batch.task import Task
 from tests.spark import dying_source
 from tests.spark.queries import load_stream
 from tests.spark.stores import ROWS, DeltaStore, IcebergStore, PostgresStore, Store, commits_between, left, writer
-from tests.spark.test_exact_sink import forget_commit
+from tests.spark.test_exact_sink import remove_commit
 from tests.support.clients.confluent import create_topic, produce_all
 from tests.support.disks.file_system import small_tmpfs
 
@@ -402,7 +402,7 @@ def test_a_stream_of_changes_through_deaths(spark: Any, odradek: str, topic: str
         else:
             assert query.awaitTermination(400)
         if deaths == 2:
-            forget_commit(tmp_path)
+            remove_commit(tmp_path)
     assert plan.read_text() == ""
     assert dict(store.rows()) == expected
     numbers = [batch for _, batch in batches(store.path)]

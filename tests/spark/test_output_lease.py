@@ -189,7 +189,7 @@ class Query:
 
 
 @pytest.fixture(autouse=True)
-def forgetting() -> Iterator[None]:
+def no_sessions() -> Iterator[None]:
     transaction._SESSIONS.clear()
     yield
     transaction._SESSIONS.clear()
@@ -216,7 +216,7 @@ def out(bootstrap: str, topic: str) -> list[int]:
 
 
 @pytest.fixture(autouse=True)
-def no_waiting_for_takers(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_wait_for_takeover(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that takes over does so when the test lets it."""
     monkeypatch.setattr("odradek.cli.group_switch.TAKES_OVER_WITHIN_S", 0.0)
 

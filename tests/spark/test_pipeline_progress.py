@@ -31,18 +31,18 @@ def batch(number: int, rows: int, **more: Any) -> dict[str, Any]:
 
 def test_a_batch_counts_once_however_often_it_is_looked_at() -> None:
     tally = Tally("visits", "visits")
-    tally.take([batch(0, 5), batch(1, 7, durationMs={"triggerExecution": 120})])
-    tally.take([batch(1, 7, durationMs={"triggerExecution": 120}), batch(2, 0), batch(2, 3)])
+    tally.count_reports([batch(0, 5), batch(1, 7, durationMs={"triggerExecution": 120})])
+    tally.count_reports([batch(1, 7, durationMs={"triggerExecution": 120}), batch(2, 0), batch(2, 3)])
     assert (tally.rows_read, tally.batches, tally.rate, tally.batch_ms) == (15, 3, 30.0, None)
 
 
 def test_rows_written_are_the_rows_that_the_sink_reports() -> None:
     tally = Tally("visits", "visits")
-    tally.take([batch(0, 5, sink={"numOutputRows": -1})])
+    tally.count_reports([batch(0, 5, sink={"numOutputRows": -1})])
     assert tally.rows_written is None, "this sink does not count"
-    tally.take([batch(1, 5, sink={"numOutputRows": 2}), batch(2, 0, sink={"numOutputRows": -1})])
+    tally.count_reports([batch(1, 5, sink={"numOutputRows": 2}), batch(2, 0, sink={"numOutputRows": -1})])
     closed_windows = batch(2, 0, sink={"numOutputRows": 4})
-    tally.take([closed_windows, closed_windows])
+    tally.count_reports([closed_windows, closed_windows])
     assert (tally.rows_read, tally.rows_written) == (10, 6)
 
 
@@ -57,7 +57,7 @@ def test_state_and_lag_are_the_last_ones_even_of_an_idle_report() -> None:
     tally = Tally("visits", "visits")
     operators = [{"numRowsTotal": 3, "memoryUsedBytes": 100}, {"numRowsTotal": 4, "memoryUsedBytes": 50}]
     sources = [{"endOffset": {"a": {"0": 5}}, "latestOffset": {"a": {"0": 6}}}]
-    tally.take([batch(0, 5), batch(1, 0, stateOperators=operators, sources=sources)])
+    tally.count_reports([batch(0, 5), batch(1, 0, stateOperators=operators, sources=sources)])
     assert (tally.state_rows, tally.state_bytes, tally.lag) == (7, 150, 1)
 
 
@@ -65,7 +65,7 @@ def test_expectations_are_summed_over_batches() -> None:
     tally = Tally("visits", "visits")
     for number in range(2):
         observed = {"expectations:visits": {"rows": 10, "count:short": 1, "quarantine:readable": 2}, "other": {"x": 1}}
-        tally.take([batch(number, 10, observedMetrics=observed)])
+        tally.count_reports([batch(number, 10, observedMetrics=observed)])
     assert tally.expectations == {
         "short": {"action": "count", "rows": 20, "broken": 2},
         "readable": {"action": "quarantine", "rows": 20, "broken": 4},

@@ -59,8 +59,8 @@ def test_a_report_of_a_query_that_has_nothing_yet() -> None:
 
 def test_a_partition_that_is_gone_is_shown_no_more() -> None:
     metrics = QueryMetrics()
-    metrics.take(read_progress(REPORT))
-    metrics.take(read_progress(REPORT | {"sources": REPORT["sources"][1:]}))
+    metrics.update(read_progress(REPORT))
+    metrics.update(read_progress(REPORT | {"sources": REPORT["sources"][1:]}))
     registry = metrics.registry
     of_u = {"query": "5a5a", "topic": "u", "partition": "0"}
     assert registry.get_sample_value("odradek_query_lag_offsets", of_u) == 1

@@ -34,7 +34,7 @@ from tests.spark.stores import (
     left,
     writer,
 )
-from tests.spark.test_exact_sink import forget_commit
+from tests.spark.test_exact_sink import remove_commit
 from tests.support.clients.confluent import create_topic
 from tests.support.disks.file_system import small_tmpfs
 
@@ -398,7 +398,7 @@ def test_a_stream_through_deaths(spark: Any, odradek: str, topic: str, store: St
         else:
             assert query.awaitTermination(500)
         if deaths == 2:
-            forget_commit(tmp_path)
+            remove_commit(tmp_path)
     assert plan.read_text() == ""
     found = store.rows("id, at")
     assert [row[0] for row in found] == list(range(400))

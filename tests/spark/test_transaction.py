@@ -85,7 +85,7 @@ def committed(bootstrap: str, topic: str) -> list[int]:
     return sorted(int(message.value() or b"") for message in messages)
 
 
-def forget_sessions() -> None:
+def discard_sessions() -> None:
     """As a new process: no session is known, and nothing was read."""
     transaction._SESSIONS.clear()
     marker_topic._READ.clear()
@@ -100,9 +100,9 @@ def await_marker(committing: TransactionalCommit, batch_id: int) -> Marker:
 
 @pytest.fixture
 def query() -> Iterator[str]:
-    forget_sessions()
+    discard_sessions()
     yield f"odradek-sink.test-{next(_ids)}"
-    forget_sessions()
+    discard_sessions()
     while _clusters:
         _clusters.pop().close()
 
@@ -123,10 +123,10 @@ def test_a_driver_that_dies_at_a_step_is_made_up_for(
 ) -> None:
     create_topic(bootstrap, topic, PARTITIONS)
     TransactionalCommit(cluster(bootstrap), query).commit(work(topic, 0, "first", range(100)))
-    forget_sessions()
+    discard_sessions()
     with pytest.raises(DiesError):
         Dying(cluster(bootstrap), query, step, after=after).commit(work(topic, 1, "second", range(100, 200)))
-    forget_sessions()
+    discard_sessions()
     restarted = TransactionalCommit(cluster(bootstrap), query)
     was_there = step == "end" and after
     assert restarted.commit(work(topic, 1, "third", range(100, 200))) is not was_there
@@ -140,7 +140,7 @@ def test_two_processes_take_turns_with_the_batches_of_a_run(bootstrap: str, topi
     processes = [TransactionalCommit(cluster(bootstrap), query) for _ in range(2)]
     held: list[dict[tuple[int, str], transaction.Session]] = [{}, {}]
     for batch_id, number in enumerate((0, 1, 0, 0, 1, 1, 0)):
-        forget_sessions()
+        discard_sessions()
         transaction._SESSIONS.update(held[number])
         assert processes[number].commit(work(topic, batch_id, "run", range(batch_id * 10, batch_id * 10 + 10)))
         held[number] = dict(transaction._SESSIONS)
@@ -152,17 +152,17 @@ def test_of_two_drivers_the_older_one_stops_whatever_process_commits(bootstrap: 
     create_topic(bootstrap, topic, PARTITIONS)
     older, younger = (TransactionalCommit(cluster(bootstrap), query) for _ in range(2))
     assert older.commit(work(topic, 0, "older", range(10)))
-    forget_sessions()
+    discard_sessions()
     assert not younger.commit(work(topic, 0, "younger", range(10)))
     assert younger.commit(work(topic, 1, "younger", range(10, 20)))
     of_younger = dict(transaction._SESSIONS)
     for batch_id in (1, 2):
-        forget_sessions()
+        discard_sessions()
         with pytest.raises(FencedError, match="this is the older one"):
             older.commit(work(topic, batch_id, "older", range(10)))
     transaction._SESSIONS.update(of_younger)
     assert younger.commit(work(topic, 2, "younger", range(20, 30)))
-    forget_sessions()
+    discard_sessions()
     assert younger.commit(work(topic, 3, "restarted", range(30, 40))), "one that is started takes over"
     assert await_marker(younger, 3) == Marker(3, "restarted", before=("younger", "older"))
     assert committed(bootstrap, topic) == list(range(40))
@@ -174,10 +174,10 @@ def test_a_batch_is_known_by_its_plan_where_that_is_reported(odradek: str, topic
     assert committing.commit(work(topic, 0, "run", range(10))._replace(plan="one"))
     assert await_marker(committing, 0) == Marker(0, "run", "one")
     for plan in ("one", ""):
-        forget_sessions()
+        discard_sessions()
         assert not committing.commit(work(topic, 0, "again", range(10))._replace(plan=plan))
     of_healthy = dict(transaction._SESSIONS)
-    forget_sessions()
+    discard_sessions()
     with pytest.raises(FencedError, match="a batch 0 of this query already, which was planned otherwise"):
         committing.commit(work(topic, 0, "put back", range(20))._replace(plan="two"))
     transaction._SESSIONS.update(of_healthy)
@@ -210,13 +210,13 @@ def test_of_two_runs_the_older_one_is_fenced(bootstrap: str, topic: str, query: 
         FencedError, match=r"another run of this query has taken over.*two drivers run on one checkpoint"
     ):
         older.commit(work(topic, 1, "older", range(100, 200)))
-    forget_sessions()
+    discard_sessions()
     with pytest.raises(FencedError, match="has batch 1 of this query already, and this driver is at batch 0"):
         older.commit(work(topic, 0, "older again", range(100)))
-    forget_sessions()
+    discard_sessions()
     assert younger.commit(work(topic, 2, "younger", range(200, 300)))
     of_younger = dict(transaction._SESSIONS)
-    forget_sessions()
+    discard_sessions()
     await_marker(older, 2)
     with pytest.raises(FencedError, match="this driver is at batch 1"):
         older.commit(work(topic, 1, "behind", range(100, 200)))
@@ -231,7 +231,7 @@ def test_a_run_that_is_fenced_in_the_middle_leaves_nothing(bootstrap: str, topic
     class Overtaken(TransactionalCommit):
         def mark(self, session: Any, work_: Work, deadline: float) -> None:
             mine = dict(transaction._SESSIONS)
-            forget_sessions()
+            discard_sessions()
             TransactionalCommit(cluster(bootstrap), query).commit(work(topic, 0, "younger", range(100)))
             transaction._SESSIONS.update(mine)
             super().mark(session, work_, deadline)

@@ -15,7 +15,7 @@ from pyspark_odradek.client.cluster import ClientSettings, Cluster
 from pyspark_odradek.standby.commit import current_lease
 from tests.spark.queries import load_stream, numbered
 from tests.spark.stores import PostgresStore
-from tests.spark.test_exact_sink import copied, forget_commit
+from tests.spark.test_exact_sink import copied, remove_commit
 from tests.support.clients.confluent import create_topic, produce_all
 from tests.support.nodes.postgres import Postgres
 
@@ -85,11 +85,11 @@ def test_foreach_batch(spark: Any, odradek: str, topic: str, tmp_path: Path) -> 
     """Run again after a crash between the store's commit and Spark's, too: each row is there once."""
     visits = numbers(spark, odradek, topic, "STRING(value) page", "1.5D seconds")
     code = example("foreachBatch", data=f"{tmp_path}/", checkpoints=f"{tmp_path}/")
-    (tmp_path / "checkpoint").symlink_to(tmp_path / "visits")  # where `forget_commit` looks
+    (tmp_path / "checkpoint").symlink_to(tmp_path / "visits")  # where `remove_commit` looks
     for lost in (True, False):
         run(spark, code, visits=visits)
         if lost:
-            forget_commit(tmp_path)
+            remove_commit(tmp_path)
             numbered(odradek, topic, range(100, 150))
     with sqlite3.connect(tmp_path / "shop.db") as store:
         found = sorted(int(page) for page, seconds in store.execute("SELECT * FROM visits") if seconds == 1.5)

@@ -115,10 +115,10 @@ class Decoder:
         kind, body = message[:1], _Body(message[1:])
         try:
             if kind == b"B":
-                commit_lsn, commit_us, xid = body.take(">QqI")
+                commit_lsn, commit_us, xid = body.unpack(">QqI")
                 return Begin(xid, commit_lsn, commit_us + EPOCH_US, self._previous_lsn)
             if kind == b"C":
-                _, _, end_lsn, _ = body.take(">BQQQ")
+                _, _, end_lsn, _ = body.unpack(">BQQQ")
                 self._previous_lsn = end_lsn
                 return Commit(end_lsn)
             return self._decode_relation_or_change(kind, body, lsn)
@@ -130,10 +130,10 @@ class Decoder:
             relation = _relation(body)
             self._relations[relation.oid] = relation
         elif kind in (b"I", b"U", b"D"):
-            return _change(body, self._relations[body.take(">I")[0]], lsn, is_update=kind == b"U")
+            return _change(body, self._relations[body.unpack(">I")[0]], lsn, is_update=kind == b"U")
         elif kind == b"T":
-            count, _ = body.take(">IB")
-            return Truncate(tuple(self._relations[oid] for oid in body.take(f">{count}I")), lsn)
+            count, _ = body.unpack(">IB")
+            return Truncate(tuple(self._relations[oid] for oid in body.unpack(f">{count}I")), lsn)
         elif kind not in (b"O", b"Y", b"M"):
             raise ValueError(f"pgoutput has no message of the kind {kind!r} in protocol version 1")
         return None
@@ -150,7 +150,7 @@ class _Body:
     def at_end(self) -> bool:
         return self._position == len(self._data)
 
-    def take(self, layout: str) -> tuple[int, ...]:
+    def unpack(self, layout: str) -> tuple[int, ...]:
         found = struct.unpack_from(layout, self._data, self._position)
         self._position += struct.calcsize(layout)
         return found
@@ -170,21 +170,21 @@ class _Body:
 
 
 def _relation(body: _Body) -> Relation:
-    (oid,) = body.take(">I")
+    (oid,) = body.unpack(">I")
     schema, table = body.name(), body.name()
-    _, count = body.take(">BH")
+    _, count = body.unpack(">BH")
     columns = []
     for _ in range(count):
-        body.take(">B")
+        body.unpack(">B")
         name = body.name()
-        columns.append(Column(name, *body.take(">Ii")))
+        columns.append(Column(name, *body.unpack(">Ii")))
     return Relation(oid, schema, table, tuple(columns))
 
 
 def _change(body: _Body, relation: Relation, lsn: int, *, is_update: bool) -> Change:
     rows: dict[int, Row] = {}
     while not body.at_end:
-        (which,) = body.take(">B")
+        (which,) = body.unpack(">B")
         rows[which] = _row(body, relation, rows.get(ord("O")))
     before = rows.get(ord("O"), rows.get(ord("K")))
     return Change(relation, {} if before is None and is_update else before, rows.get(ord("N")), lsn)
@@ -192,12 +192,12 @@ def _change(body: _Body, relation: Relation, lsn: int, *, is_update: bool) -> Ch
 
 def _row(body: _Body, relation: Relation, before: Row | None) -> Row:
     """One tuple. A large value that did not change ("u") is not sent: it is taken from the row before."""
-    (count,) = body.take(">H")
+    (count,) = body.unpack(">H")
     row: Row = {}
     for column in relation.columns[:count]:
-        (kind,) = body.take(">B")
+        (kind,) = body.unpack(">B")
         if kind == ord("t"):
-            row[column.name] = body.text(body.take(">I")[0])
+            row[column.name] = body.text(body.unpack(">I")[0])
         elif kind == ord("n"):
             row[column.name] = None
         elif before is None or column.name not in before:

@@ -136,13 +136,13 @@ def _act(action: str, node: int, data: Path, *, as_json: bool) -> None:
 
 def _start(supervisor: Supervisor, data: Path) -> None:
     """Start the nodes. Raises CliError if one does not start; then all are stopped."""
-    from odradek.testing.processes import NodeFailedError, PortTakenError
+    from odradek.testing.processes import NodeFailedError, PortInUseError
 
     try:
         supervisor.start()
     except NodeFailedError as error:
         raise CliError(f"{error.summary}; all nodes are stopped, {data}/node-*/node.log has all they said") from None
-    except PortTakenError as error:
+    except PortInUseError as error:
         raise CliError(f"{error}: stop who listens there, or choose others with --port (0 takes free ones)") from None
 
 

@@ -92,7 +92,7 @@ class ProgressReader:
                 break
             self.next_offset = fetched.next_offset
             for record in fetched.records:
-                take(self.found, record.key, record.value)
+                apply_record(self.found, record.key, record.value)
             taken += len(fetched.records)
             keep_newest(self.found)
         return dict(self.found)
@@ -105,7 +105,7 @@ def keep_newest(found: dict[str, dict[str, Any]]) -> None:
         flows -= len(found.pop(next(iter(found)))["flows"])
 
 
-def take(found: dict[str, dict[str, Any]], key: bytes | None, value: bytes | None) -> None:
+def apply_record(found: dict[str, dict[str, Any]], key: bytes | None, value: bytes | None) -> None:
     """Apply one record. Invalid records are skipped: any client with Write on the topic may write anything."""
     name = _text((key or b"").decode("utf-8", "replace"))
     if value is None:

@@ -140,14 +140,14 @@ class Metrics:
         """An operation was denied."""
         self.denials[api_key] = self.denials.get(api_key, 0) + 1
 
-    def forget_topics(self, is_gone: Callable[[str | UUID], bool]) -> None:
+    def remove_topics(self, is_gone: Callable[[str | UUID], bool]) -> None:
         """Drop the counts of topics that are no more."""
         kept: tuple[dict[Any, Any], ...] = (self.topics, self.consumed, self.replicated, self.refused, self.unread)
         for counts in kept:
             for key in [key for key in counts if is_gone(key)]:
                 del counts[key]
 
-    def forget(self, keys: Iterable[str | UUID]) -> None:
+    def remove(self, keys: Iterable[str | UUID]) -> None:
         """Drop the counts of topics that were deleted, by their names and ids."""
         for key in keys:
             for counts in (self.consumed, self.replicated):

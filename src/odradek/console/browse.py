@@ -100,7 +100,7 @@ class SearchResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SearchQuery:
     """Where to read.
 
     Attributes:
@@ -147,37 +147,37 @@ def parse_partitions(text: str) -> list[int]:
     return sorted(set(found))
 
 
-async def browse(cluster: Cluster, wanted: Wanted) -> SearchResult:
+async def browse(cluster: Cluster, query: SearchQuery) -> SearchResult:
     """Read a window of a topic.
 
     Raises:
         BrowseError: a partition that the topic does not have.
         ApiError: an error of the brokers.
     """
-    keys = await _partitions(cluster, wanted)
+    keys = await _partitions(cluster, query)
     first = await list_offsets(cluster, dict.fromkeys(keys, EARLIEST))
     last = await list_offsets(cluster, dict.fromkeys(keys, LATEST))
-    starts = await _starts(cluster, wanted, keys, first, last)
-    reading = _Reading(cluster, wanted)
+    starts = await _starts(cluster, query, keys, first, last)
+    reading = _Reading(cluster, query)
     for key in keys:
         await reading.partition(key, starts[key], last[key])
     return reading.result()
 
 
-async def begin_following(cluster: Cluster, wanted: Wanted) -> dict[int, int]:
+async def begin_following(cluster: Cluster, query: SearchQuery) -> dict[int, int]:
     """Where each partition ends now: a live tail begins there, wherever the form began."""
-    ends = await list_offsets(cluster, dict.fromkeys(await _partitions(cluster, wanted), LATEST))
+    ends = await list_offsets(cluster, dict.fromkeys(await _partitions(cluster, query), LATEST))
     return {index: offset for (_, index), offset in ends.items()}
 
 
-async def follow(cluster: Cluster, wanted: Wanted, offsets: Mapping[int, int]) -> SearchResult:
+async def follow(cluster: Cluster, query: SearchQuery, offsets: Mapping[int, int]) -> SearchResult:
     """The records from these offsets on, for a live tail. The newest first."""
-    reading = _Reading(cluster, replace(wanted, start="end"))
-    ends = await list_offsets(cluster, dict.fromkeys(((wanted.topic, index) for index in offsets), LATEST))
+    reading = _Reading(cluster, replace(query, start="end"))
+    ends = await list_offsets(cluster, dict.fromkeys(((query.topic, index) for index in offsets), LATEST))
     for index, offset in offsets.items():
         # Who cannot keep up sees the end, not all that was written.
-        begin = max(offset, ends[wanted.topic, index] - MAX_ROWS)
-        await reading.partition((wanted.topic, index), begin, ends[wanted.topic, index])
+        begin = max(offset, ends[query.topic, index] - MAX_ROWS)
+        await reading.partition((query.topic, index), begin, ends[query.topic, index])
     return reading.result()
 
 
@@ -194,39 +194,39 @@ async def read_one(cluster: Cluster, topic: str, partition: int, offset: int, *,
     raise BrowseError(f"{topic}-{partition} has no record with offset {offset}")
 
 
-async def _partitions(cluster: Cluster, wanted: Wanted) -> list[TopicPartition]:
-    known = sorted(partition.partition_index for partition in (await cluster.topic(wanted.topic)).partitions)
-    for index in wanted.partitions:
+async def _partitions(cluster: Cluster, query: SearchQuery) -> list[TopicPartition]:
+    known = sorted(partition.partition_index for partition in (await cluster.topic(query.topic)).partitions)
+    for index in query.partitions:
         if index not in known:
-            raise BrowseError(f"topic {wanted.topic} has no partition {index}; it has {len(known)}")
-    return [(wanted.topic, index) for index in wanted.partitions or known]
+            raise BrowseError(f"topic {query.topic} has no partition {index}; it has {len(known)}")
+    return [(query.topic, index) for index in query.partitions or known]
 
 
 async def _starts(
     cluster: Cluster,
-    wanted: Wanted,
+    query: SearchQuery,
     keys: Sequence[TopicPartition],
     first: Mapping[TopicPartition, int],
     last: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    if wanted.start == "time":
-        at = await list_offsets(cluster, dict.fromkeys(keys, wanted.at))
+    if query.start == "time":
+        at = await list_offsets(cluster, dict.fromkeys(keys, query.at))
         return {key: at[key] if at[key] >= 0 else last[key] for key in keys}
-    if wanted.start == "offset":
-        return {key: min(max(wanted.at, first[key]), last[key]) for key in keys}
-    if wanted.start == "beginning":
+    if query.start == "offset":
+        return {key: min(max(query.at, first[key]), last[key]) for key in keys}
+    if query.start == "beginning":
         return dict(first)
-    back = SEARCHED_FROM_END if wanted.search else wanted.rows
+    back = SEARCHED_FROM_END if query.search else query.rows
     return {key: max(first[key], last[key] - back) for key in keys}
 
 
 class _Reading:
     """One search, within its bounds."""
 
-    def __init__(self, cluster: Cluster, wanted: Wanted) -> None:
+    def __init__(self, cluster: Cluster, query: SearchQuery) -> None:
         self._cluster = cluster
-        self._wanted = wanted
-        self._limit = min(wanted.rows, MAX_ROWS)
+        self._query = query
+        self._limit = min(query.rows, MAX_ROWS)
         self._deadline_s = time.monotonic() + MAX_S
         self._rows: list[tuple[int, int, int, Row]] = []
         self._found = SearchResult()
@@ -238,19 +238,19 @@ class _Reading:
             fetched = await self._fetch(key, offset)
             if fetched is None:
                 break
-            here += await self._take(key[1], fetched, end)
+            here += await self._add_matches(key[1], fetched, end)
             if fetched.next_offset <= offset:
                 break  # what is left belongs to a transaction that is open
             offset = fetched.next_offset
-            if self._wanted.start != "end" and here >= self._limit:
+            if self._query.start != "end" and here >= self._limit:
                 break
         self._found.next_offsets[key[1]] = offset
 
     def result(self) -> SearchResult:
         """All of it, in the order of time; the newest where the start is the end, else the first."""
-        keep = heapq.nlargest if self._wanted.start == "end" else heapq.nsmallest
+        keep = heapq.nlargest if self._query.start == "end" else heapq.nsmallest
         self._found.rows = [row for *_, row in sorted(keep(self._limit, self._rows))]
-        if self._wanted.start == "end":
+        if self._query.start == "end":
             self._found.rows.reverse()
         return self._found
 
@@ -262,7 +262,7 @@ class _Reading:
                 offset,
                 max_bytes=FETCH_BYTES,
                 max_batch_bytes=MAX_BATCH_BYTES,
-                committed=self._wanted.committed,
+                committed=self._query.committed,
             )
         except ApiError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -273,14 +273,14 @@ class _Reading:
         self._found.notes += [f"partition {key[1]}, offset {base}: {why}" for base, why in fetched.unreadable]
         return fetched
 
-    async def _take(self, partition: int, fetched: Fetched, end: int) -> int:
+    async def _add_matches(self, partition: int, fetched: Fetched, end: int) -> int:
         taken = 0
         for count, record in enumerate(fetched.records):
             if record.offset >= end:
                 break
             self._found.looked_at += 1
-            if self._wanted.search.matches(record):
-                row = _row(partition, record, self._wanted.schema)
+            if self._query.search.matches(record):
+                row = _row(partition, record, self._query.schema)
                 self._rows.append((record.timestamp_ms, partition, record.offset, row))
                 taken += 1
             if count % STEP == STEP - 1:
@@ -291,7 +291,7 @@ class _Reading:
     def _drop_surplus(self) -> None:
         """Rows that will not be shown take no memory."""
         if len(self._rows) > 4 * self._limit:
-            keep = heapq.nlargest if self._wanted.start == "end" else heapq.nsmallest
+            keep = heapq.nlargest if self._query.start == "end" else heapq.nsmallest
             self._rows = keep(self._limit, self._rows)
 
     def _is_over(self) -> bool:

@@ -67,7 +67,7 @@ class Sessions:
 
     def begin(self, user: str, groups: frozenset[str] = frozenset(), grant: Grant | None = None) -> str:
         """Begin a session; returns the cookie's value."""
-        self._forget()
+        self._evict()
         token = secrets.token_urlsafe(32)
         now = self.clock()
         self._found[_hashed(token)] = Session(user, now, now, groups, grant)
@@ -111,7 +111,7 @@ class Sessions:
             found.end()
         return found
 
-    def _forget(self) -> None:
+    def _evict(self) -> None:
         for key in [key for key, session in self._found.items() if not self.is_live(session)]:
             del self._found[key]
         while len(self._found) >= MAX_SESSIONS:

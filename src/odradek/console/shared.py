@@ -35,6 +35,6 @@ class Shared(Generic[T]):
             task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         return await asyncio.shield(task)
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Discard the response after a change."""
         self._task = None

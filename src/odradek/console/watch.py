@@ -130,7 +130,7 @@ class Watch:
 
     def look_soon(self) -> None:
         """Take a snapshot soon, after a change. To be called on the watch's own loop."""
-        self.links.forget()
+        self.links.invalidate()
         self._asked.set()
 
     async def _make(self, timeout_ms: int) -> Cluster:

@@ -42,7 +42,7 @@ class _Ring:
         """Whether an unused broker is on an unused host."""
         return any(self._is_alone(broker_id, used) for broker_id in self.brokers)
 
-    def take(self, used: Mapping[int, str | None], *, lead: bool) -> int | None:
+    def next_broker(self, used: Mapping[int, str | None], *, lead: bool) -> int | None:
         """The next unused broker, on an unused host if possible.
 
         Args:
@@ -138,10 +138,10 @@ def _place_one(
         }
         for rack in sorted(order, key=crowded.__getitem__):
             ring = live[rack]
-            broker_id = ring.take(used, lead=not used)
+            broker_id = ring.next_broker(used, lead=not used)
             if broker_id is None and used:
                 ring = fenced[rack]
-                broker_id = ring.take(used, lead=False)
+                broker_id = ring.next_broker(used, lead=False)
             if broker_id is not None:
                 used[broker_id] = ring.host_of(broker_id)
             if len(used) == replication_factor:

@@ -132,8 +132,8 @@ class ControllerState(MetadataReplayer):
             ValueError, KeyError: it contradicts the state: no controller wrote this log.
         """
         self.record_count.value += 1
-        for _, counted in self._transaction.take(offset, record):
-            self.take(counted)
+        for _, counted in self._transaction.add(offset, record):
+            self.apply_record(counted)
 
     def _changed(self, table: SharedTable, key: Any) -> dict[Any, Any]:
         return self._shared[table]

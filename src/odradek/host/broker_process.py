@@ -244,7 +244,7 @@ class BrokerProcess:
         if self._stop_asked:  # while the process was being made
             self.signal(signal.SIGTERM)
         assert process.stderr is not None
-        forwarding = asyncio.get_running_loop().create_task(forward(process.stderr, self._take))
+        forwarding = asyncio.get_running_loop().create_task(forward(process.stderr, self._forward_line))
         try:
             return await process.wait()
         finally:
@@ -253,7 +253,7 @@ class BrokerProcess:
             await asyncio.wait([forwarding], timeout=LAST_LINES_S)
             forwarding.cancel()
 
-    def _take(self, line: bytes) -> None:
+    def _forward_line(self, line: bytes) -> None:
         self._last_line = line or self._last_line
         self._on_line(self.plan.broker_id, line)
 

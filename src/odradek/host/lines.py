@@ -16,15 +16,15 @@ def marked(node_id: int, line: bytes) -> bytes:
     return b"[%d] %s\n" % (node_id, line)
 
 
-async def forward(reader: asyncio.StreamReader, take: Callable[[bytes], None]) -> None:
-    """Give each line to `take` until the stream ends; one that is too long in several."""
+async def forward(reader: asyncio.StreamReader, on_line: Callable[[bytes], None]) -> None:
+    """Give each line to `on_line` until the stream ends; one that is too long in several."""
     left = b""
     while chunk := await reader.read(READ_BYTES):
         *whole, left = (left + chunk).split(b"\n")
         for line in whole:
-            take(line)
+            on_line(line)
         if len(left) > MAX_LINE_BYTES:
-            take(left)
+            on_line(left)
             left = b""
     if left:
-        take(left)
+        on_line(left)

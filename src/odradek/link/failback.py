@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
     from odradek.common.ports import Clock
     from odradek.link.mirroring import MirroredPartition
-    from odradek.link.topics import TopicKeeper
+    from odradek.link.topics import MirrorTopicManager
     from odradek.log.log import Log
     from odradek.replica.manager import ReplicaManager
     from odradek.replica.partition import Partition
@@ -74,10 +74,12 @@ class _Written:
 class Failback:
     """The failbacks of the partitions of one link that this broker leads."""
 
-    def __init__(self, clock: Clock, replicas: ReplicaManager, keeper: Callable[[], TopicKeeper | None]) -> None:
+    def __init__(
+        self, clock: Clock, replicas: ReplicaManager, topic_manager: Callable[[], MirrorTopicManager | None]
+    ) -> None:
         self._clock = clock
         self._replicas = replicas
-        self._keeper = keeper
+        self._topic_manager = topic_manager
         self._written: dict[str, _Written] = {}
         # Partition -> log, leader epoch and offset, and the result of the scan below that offset.
         self._below: dict[str, tuple[tuple[Log, int, int], Below]] = {}
@@ -117,10 +119,10 @@ class Failback:
 
     async def _set(self, mirror: Mirror, what: str, text: str) -> None:
         """Set a setting of the mirror. Raises ApiError if the failback has ended, or another broker leads."""
-        keeper = self._keeper()
-        if keeper is None:
+        topic_manager = self._topic_manager()
+        if topic_manager is None:
             raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, "there is no metadata yet")
-        await keeper.set({mirror.key(what): text})
+        await topic_manager.set({mirror.key(what): text})
 
     async def _agree(self, source: Cluster, mirror: Mirror, each: MirroredPartition) -> tuple[Agreement, int | None]:
         """The end offset after the cut, and the first offset of a transaction that is open there; None if there is

@@ -164,7 +164,7 @@ class MirroredPartition:
         else:
             self.wait(Why.REFUSED, text, now_ms)
 
-    def take(self, answer: PartitionData, asked_offset: int, now_ms: int) -> bool:
+    def process_partition_data(self, answer: PartitionData, asked_offset: int, now_ms: int) -> bool:
         """Append the records, and follow the source's log start offset and high watermark.
 
         Args:

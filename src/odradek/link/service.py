@@ -27,7 +27,7 @@ from odradek.link.offsets import OffsetFollower
 from odradek.link.pauses import REFRESH_MS, Pauses
 from odradek.link.source_session import SourceSession
 from odradek.link.topic_settings import TopicSettingsFollower
-from odradek.link.topics import TopicKeeper
+from odradek.link.topics import MirrorTopicManager
 from odradek.metadata.model import ResourceType
 from odradek.protocol.api_key import ApiKey
 from odradek.protocol.messages.fetch_request import FetchRequest
@@ -131,14 +131,14 @@ class LinkService:
         return [run.measures() for _, run in sorted(self._runs.items())]
 
     def _begin(self, link: Link) -> LinkRun:
-        return LinkRun(link, self._connect, self._clock, self._replicas, self._keeper, self._duties)
+        return LinkRun(link, self._connect, self._clock, self._replicas, self._topic_manager, self._duties)
 
-    def _keeper(self) -> tuple[TopicKeeper, bool] | None:
-        """The keeper of the mirrors' topics, and whether this broker is responsible; None before the first metadata."""
+    def _topic_manager(self) -> tuple[MirrorTopicManager, bool] | None:
+        """The manager of the mirrors' topics, and whether this broker is responsible; None before any metadata."""
         image = self._image
         if image is None:
             return None
-        return TopicKeeper(lambda: self._image or image, self._send), self._kept_image() is not None
+        return MirrorTopicManager(lambda: self._image or image, self._send), self._kept_image() is not None
 
     def _kept_image(self) -> MetadataImage | None:
         """The metadata if this broker is responsible for the topics and ACLs of all mirrors; None on other brokers."""
@@ -172,7 +172,7 @@ class LinkRun:
         connect: Connect,
         clock: Clock,
         replicas: ReplicaManager,
-        keeper: Callable[[], tuple[TopicKeeper, bool] | None],
+        topic_manager: Callable[[], tuple[MirrorTopicManager, bool] | None],
         duties: Duties,
     ) -> None:
         self.link = link
@@ -182,7 +182,7 @@ class LinkRun:
         self._connected: tuple[Cluster, Cluster] | None = None
         self._clock = clock
         self._replicas = replicas
-        self._keeper = keeper
+        self._topic_manager = topic_manager
         self._wake = asyncio.Event()
         self._lacking_since: dict[str, int] = {}
         self._fetches: dict[int, asyncio.Task[None]] = {}
@@ -190,7 +190,7 @@ class LinkRun:
         self._pace = TokenBucket()
         self._set_rate()
         self._duties = duties
-        self._failback = Failback(clock, replicas, lambda: (keeper() or (None,))[0])
+        self._failback = Failback(clock, replicas, lambda: (topic_manager() or (None,))[0])
         self._failing_back: asyncio.Task[None] | None = None
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._run_rounds()), loop.create_task(self._run_followers())]
@@ -339,13 +339,13 @@ class LinkRun:
     async def _maintain_topic(self, mirror: Mirror, topic: MetadataResponseTopic) -> None:
         """Bring the topic to the state of the source. The responsible broker may have died without being fenced: if a
         change is missing for long, every broker makes it."""
-        keeper, is_ours = self._keeper() or (None, False)
-        if keeper is None or not keeper.lacks(mirror, topic):
+        topic_manager, is_ours = self._topic_manager() or (None, False)
+        if topic_manager is None or not topic_manager.differs(mirror, topic):
             self._lacking_since.pop(mirror.topic, None)
             return
         now_ms = self._clock.monotonic_ms()
         if is_ours or now_ms - self._lacking_since.setdefault(mirror.topic, now_ms) >= STAND_IN_MS:
-            await keeper.follow(mirror, topic)
+            await topic_manager.follow(mirror, topic)
 
     def _stop_recreated(self, mirror: Mirror, source_id: UUID, text: str) -> None:
         """Replace all partitions by stopped ones: a response in flight may be of the other topic."""
@@ -505,7 +505,7 @@ class LinkRun:
             return  # paused, or led by another broker, since the request
         skipped = mirrored.skipped
         try:
-            if mirrored.take(data, asked_offset, self._clock.now_ms()):
+            if mirrored.process_partition_data(data, asked_offset, self._clock.now_ms()):
                 # The next round requests the source's offsets, so that other partitions do not wait.
                 mirrored.is_out_of_range = True
                 self._wake.set()

@@ -96,7 +96,8 @@ def changes_of(there: Sequence[DescribeConfigsResourceResult], ours: Mapping[str
     values = {
         each.name: each.value
         for each in there
-        if each.value is not None and (wanted.names(each.name) or (each.name in on_topic and wanted.takes(each.name)))
+        if each.value is not None
+        and (wanted.names(each.name) or (each.name in on_topic and wanted.includes(each.name)))
     }
     changes: Changes = {name: value for name, value in values.items() if ours.get(name) != value}
-    return changes | {name: None for name in ours if wanted.takes(name) and name not in values}
+    return changes | {name: None for name in ours if wanted.includes(name) and name not in values}

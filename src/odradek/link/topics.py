@@ -61,14 +61,14 @@ class SendToController(Protocol):
         """Raises ApiError."""
 
 
-class TopicKeeper:
+class MirrorTopicManager:
     """Creates and grows the topics of mirrors, and sets their settings; one broker is responsible for this."""
 
     def __init__(self, image: Callable[[], MetadataImage], send: SendToController) -> None:
         self._image = image
         self._send = send
 
-    def lacks(self, mirror: Mirror, topic: MetadataResponseTopic) -> bool:
+    def differs(self, mirror: Mirror, topic: MetadataResponseTopic) -> bool:
         """Whether the topic differs from the source's. Raises ApiError as `changes_of`."""
         own = self._image().topic(mirror.topic)
         return bool(changes_of(mirror, topic)) or own is None or len(own.partitions) < len(topic.partitions)

@@ -77,7 +77,7 @@ class MetadataDelta(MetadataReplayer):
         self._next_producer_id = image.next_producer_id
 
     # The name that every state machine has for it.
-    replay = MetadataReplayer.take
+    replay = MetadataReplayer.apply_record
 
     def apply(self, offset: int, leader_epoch: int) -> MetadataImage:
         """The new image; `offset` (inclusive) is that of the last record replayed."""

@@ -28,7 +28,7 @@ class TransactionBuffer:
         """Whether a transaction has begun and not ended."""
         return self._held is not None
 
-    def take(self, offset: int, record: Any) -> Sequence[tuple[int, Any]]:
+    def add(self, offset: int, record: Any) -> Sequence[tuple[int, Any]]:
         """The records that count from now on: this one, none while a transaction is open, or all of it at its end.
 
         Raises:
@@ -99,7 +99,7 @@ class MetadataPublisher:
         delta = MetadataDelta(self.image)
         complete_offset = -1  # an image's offset must not claim records that are held back
         for offset, record in records:
-            for _, counted in self._transaction.take(offset, record):
+            for _, counted in self._transaction.add(offset, record):
                 delta.replay(counted)
             if not self._transaction.open:
                 complete_offset = offset

@@ -43,7 +43,7 @@ SharedTable = Literal["brokers", "controllers", "configs", "features"]
 class MetadataReplayer(ABC):
     """A state that metadata records change, one at a time and in order."""
 
-    def take(self, record: Any) -> None:
+    def apply_record(self, record: Any) -> None:
         """Change the state by one record. Transaction markers, NoOp and ZooKeeper's leftovers change nothing.
 
         Raises:

@@ -154,7 +154,7 @@ class RaftNode:
             if now_ms - self._majority_fetched_ms(now_ms) > self._fetch_timeout_ms * 3 // 2:
                 self.resign(now_ms, ready)
             else:
-                self._forget_observers(now_ms)
+                self._expire_observers(now_ms)
                 self._resend_begin_epoch(now_ms, ready)
         elif self.is_electable and now_ms >= self._deadline_ms:
             self._campaign(now_ms, ready)
@@ -330,7 +330,7 @@ class RaftNode:
                 known.begin_epoch_sent_ms = now_ms
                 ready.messages.append((key.node_id, EpochBegun(self.me.node_id, self.leader_epoch)))
 
-    def _forget_observers(self, now_ms: int) -> None:
+    def _expire_observers(self, now_ms: int) -> None:
         gone = [
             key
             for key, known in self.replicas.items()

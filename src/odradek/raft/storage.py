@@ -92,7 +92,7 @@ class QuorumStorage:
             known_epoch = self.log.epoch_of(from_offset - 1)
             if self.log.log_end_offset < from_offset or known_epoch not in (None, newest.leader_epoch):
                 self.log.restart_at(from_offset)  # the log ends before the snapshot, or is of another history
-            self._take_snapshot(newest, snapshot)
+            self._load_snapshot(newest, snapshot)
         if self.log.log_start_offset > from_offset:
             raise StorageError(
                 self.directory,
@@ -105,7 +105,7 @@ class QuorumStorage:
         last_epoch = self.log_end.last_epoch
         return state if state.leader_epoch >= last_epoch else ElectionState(last_epoch)
 
-    def _take_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
+    def _load_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
         """Publish a snapshot, unless its records were published before, and forget the records that it covers."""
         self.history.load(snapshot.kraft_version, snapshot.voters)
         self._publisher.kraft_version = self.history.kraft_version
@@ -407,7 +407,7 @@ class QuorumStorage:
             if older != snapshot_id:
                 self._disk.remove(self.directory / older.file_name)
                 self.snapshots.remove(older)
-        self._take_snapshot(snapshot_id, snapshot)
+        self._load_snapshot(snapshot_id, snapshot)
         self.bytes_since_snapshot = 0
 
     def clean(self, now_ms: int) -> None:
@@ -431,7 +431,7 @@ class QuorumStorage:
             self.log.delete_before(snapshots[-1].end_offset)
         if snapshots:
             assert self.log.log_start_offset <= snapshots[-1].end_offset, "a snapshot covers what the log lacks"
-            self.history.forget_before(snapshots[0].end_offset)
+            self.history.truncate_old_entries(snapshots[0].end_offset)
 
     def snapshot_due(self, ms_since_snapshot: int) -> bool:
         """Whether enough bytes or time have passed for a snapshot, and there are new records for it."""

@@ -105,7 +105,7 @@ class VoterHistory:
         self._filter(lambda offset: offset < end_offset)
         return undone
 
-    def forget_before(self, offset: int) -> None:
+    def truncate_old_entries(self, offset: int) -> None:
         """Drop all but the newest record below `offset`: a snapshot covers these."""
         self._voters = self._voters[_last_below(self._voters, offset) :]
         self._versions = self._versions[_last_below(self._versions, offset) :]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from odradek.replica.partition import Partition
 
 
-def take_image(partition: Partition, image: PartitionImage, *, now_ms: int = 0) -> bool:
+def apply_image(partition: Partition, image: PartitionImage, *, now_ms: int = 0) -> bool:
     """Apply the metadata of this partition; returns whether a new leadership of this broker began.
 
     Args:

@@ -115,15 +115,15 @@ class LogDirMoves:
 
     def cancel(self, partition: Partition) -> None:
         """Cancel a move: the replica stays in its directory. Raises StorageError."""
-        self._forget(partition)
+        self._remove_move(partition)
         self._manager.futures.delete((partition.topic, partition.partition_id))
         self._on_ended(partition)
 
     def partition_closed(self, partition: Partition) -> None:
         """The partition is gone, or its directory failed; the deletion of its log deletes the copy."""
-        self._forget(partition)
+        self._remove_move(partition)
 
-    def _forget(self, partition: Partition) -> None:
+    def _remove_move(self, partition: Partition) -> None:
         move = self._moves.pop((partition.topic, partition.partition_id), None)
         if move is not None:
             self._flusher.release(partition)
@@ -131,7 +131,7 @@ class LogDirMoves:
     def directory_failed(self, log_dir: Path) -> None:
         """Cancel the moves to a directory that is offline."""
         for move in [move for move in self._moves.values() if move.future.log_dir == log_dir]:
-            self._forget(move.partition)
+            self._remove_move(move.partition)
             self._on_ended(move.partition)
 
     async def close(self) -> None:
@@ -172,7 +172,7 @@ class LogDirMoves:
                 move.logged_failure = str(error)
                 _log.warning("a replica cannot be moved yet", partition=move.partition.name, error=error)
         except Exception as error:
-            self._forget(move.partition)
+            self._remove_move(move.partition)
             _log.bug("a replica is not moved", error, partition=move.partition.name)
         return False
 
@@ -195,7 +195,7 @@ class LogDirMoves:
         data = await self._manager.disk.run_blocking(lambda: b"".join(chunk.read() for chunk in chunks))
         await buggify("replica: before a piece of a move is taken")
         if self._is_current(move):
-            size_bytes = move.take(token, data, self._clock.now_ms())
+            size_bytes = move.append(token, data, self._clock.now_ms())
             self.moved_bytes += size_bytes
             self.quota.spend(size_bytes, self._clock.monotonic_ms())
         return True

@@ -100,7 +100,7 @@ class LogDirMove:
             advance_end_to(future, source.log_end_offset, now_ms)  # compaction took all that lay there
         return token, chunks
 
-    def take(self, token: int, data: bytes, now_ms: int) -> int:
+    def append(self, token: int, data: bytes, now_ms: int) -> int:
         """Append the read bytes, unless the log was truncated meanwhile; returns the number of bytes.
 
         Raises:
@@ -131,7 +131,7 @@ class LogDirMove:
         repaired.
 
         Raises:
-            ApiError, StorageError: as `begin_read` and `take`; OSError for an error of a read.
+            ApiError, StorageError: as `begin_read` and `append`; OSError for an error of a read.
         """
         left = LAST_BYTES
         while True:
@@ -144,7 +144,7 @@ class LogDirMove:
             left -= len(data)
             if left < 0:
                 return False
-            self.take(token, data, now_ms)
+            self.append(token, data, now_ms)
 
 
 def _is_within(future: Log, source: Log) -> bool:

@@ -27,7 +27,7 @@ from odradek.replica.early_refusals import EarlyRefusals
 from odradek.replica.flusher import Flusher
 from odradek.replica.in_sync import IsrCounts
 from odradek.replica.isolation import DEFAULT_SESSION_MS, Isolation
-from odradek.replica.leadership import take_image
+from odradek.replica.leadership import apply_image
 from odradek.replica.log_dir_driver import LogDirMoves, ReportMove
 from odradek.replica.partition import Partition
 from odradek.replica.preparation import PartitionWorkQueues
@@ -197,7 +197,7 @@ class ReplicaManager:
         """Follow a change of the cluster's metadata."""
         self._image = image
         if (ResourceType.BROKER, "") in delta.changed_configs:
-            self._take_mirrors(image.config(ResourceType.BROKER, ""))
+            self._apply_mirrors(image.config(ResourceType.BROKER, ""))
         self._created_count = self._removed_count = 0
         for topic in delta.deleted_topics.values():
             for partition_id in topic.partitions:
@@ -218,7 +218,7 @@ class ReplicaManager:
         """The topics that are mirrors of another cluster's."""
         return self._mirrors
 
-    def _take_mirrors(self, settings: Mapping[str, str]) -> None:
+    def _apply_mirrors(self, settings: Mapping[str, str]) -> None:
         before, self._mirrors = self._mirrors, mirrored_topics(settings)
         ended, self._ended_mirrors = self._ended_mirrors, ended_mirrors(settings)
         failing, self._failing_back = self._failing_back, failing_back(settings)
@@ -309,7 +309,7 @@ class ReplicaManager:
             if partition.log.topic_partition in self._log_manager.futures.logs:
                 self.moves.resume(partition)
             before = (partition.leader_id, partition.leader_epoch)
-            if take_image(partition, partition_image, now_ms=self.monotonic_ms()):
+            if apply_image(partition, partition_image, now_ms=self.monotonic_ms()):
                 self._end_mirror(partition)
             if before != (partition.leader_id, partition.leader_epoch):
                 self._assign(partition)

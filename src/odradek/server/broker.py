@@ -51,7 +51,7 @@ from odradek.raft.driver import RaftDriver
 from odradek.replica.manager import ReplicaManager
 from odradek.server.background.certificates import certificate_families
 from odradek.server.background.maintenance import MaintenanceConfig
-from odradek.server.cluster_metrics import ClusterCounts, UncleanElections, cluster_families, forget_deleted_topics
+from odradek.server.cluster_metrics import ClusterCounts, UncleanElections, cluster_families, remove_deleted_topics
 from odradek.server.context import BrokerServices
 from odradek.server.controller_gateway import ControllerGateway
 from odradek.server.health import Health
@@ -209,7 +209,7 @@ class Broker:
         await self._unless_failed(self.lifecycle.register(self._registration(storage), self.publisher))
         await self._load_logs()
         self.publisher.subscribe(self.replicas.on_metadata)
-        self.publisher.subscribe(partial(forget_deleted_topics, self.services.metrics))
+        self.publisher.subscribe(partial(remove_deleted_topics, self.services.metrics))
         self.publisher.subscribe(self._data.directory_assignments.on_metadata)
         self.publisher.subscribe(self.lifecycle.on_metadata)
         self.publisher.subscribe(self._jobs.links.on_metadata)

@@ -23,7 +23,7 @@ UNKNOWN = -1
 
 def topic_families(metrics: Metrics, image: MetadataImage) -> Iterator[Family]:
     """The traffic of topics on this broker; deleted topics are removed."""
-    metrics.forget_topics(lambda key: key not in image.topics_by_name and key not in image.topics_by_id)
+    metrics.remove_topics(lambda key: key not in image.topics_by_name and key not in image.topics_by_id)
 
     def family(name: str, text: str, counts: Mapping[str, float]) -> Family:
         samples = tuple(Sample(value, (("topic", topic),)) for topic, value in sorted(counts.items()))
@@ -62,10 +62,10 @@ def topic_families(metrics: Metrics, image: MetadataImage) -> Iterator[Family]:
     )
 
 
-def forget_deleted_topics(metrics: Metrics, delta: MetadataDelta, image: MetadataImage) -> None:
+def remove_deleted_topics(metrics: Metrics, delta: MetadataDelta, image: MetadataImage) -> None:
     """Counts of topics that are deleted go at once: there may never be a scrape."""
     for topic_id, topic in delta.deleted_topics.items():
-        metrics.forget([topic_id] if topic.name in image.topics_by_name else [topic_id, topic.name])
+        metrics.remove([topic_id] if topic.name in image.topics_by_name else [topic_id, topic.name])
 
 
 def denial_family(metrics: Metrics) -> Family:

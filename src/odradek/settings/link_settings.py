@@ -179,7 +179,7 @@ class TopicList(NamedTuple):
         """Whether a setting is on the list by its own name: then the value that counts at the source follows."""
         return name in self.included and name not in self.excluded
 
-    def takes(self, name: str) -> bool:
+    def includes(self, name: str) -> bool:
         """Whether a setting is copied if it is set on the topic."""
         if self.names(name):
             return True

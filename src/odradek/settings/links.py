@@ -271,11 +271,11 @@ def links_of(settings: Mapping[str, str]) -> dict[str, Link]:
     for (name, what, topic), text in found:
         mirror = links[name].mirrors.get(topic) if name in links else None
         if mirror is not None and not value_problem(what, text):
-            _take_value(mirror, what, text)
+            _set_value(mirror, what, text)
     return links
 
 
-def _take_value(mirror: Mirror, what: str, text: str) -> None:
+def _set_value(mirror: Mirror, what: str, text: str) -> None:
     if what == "source.id":
         mirror.source_id = UUID(text)
     elif what == "leader.epoch":

@@ -528,7 +528,7 @@ class Runtime(Generic[RecordT]):
         committed, end_offset = self._log.committed_offset, self._log.end_offset
         assert committed <= end_offset, f"{committed} is committed of a log that ends at {end_offset}"
         self._committed_offset = max(self._committed_offset, committed)
-        self._timeline.forget_below(self._committed_offset)
+        self._timeline.discard_below(self._committed_offset)
         self._release()
 
     def _end(self, error: BaseException, *, failed: bool = True) -> None:
@@ -548,7 +548,7 @@ class Runtime(Generic[RecordT]):
         committer = self._committer
         if committer is not None and committer is not asyncio.current_task():
             committer.cancel()
-        self._timeline.forget_all()
+        self._timeline.discard_all()
         self.machine.on_unloaded()
         if failed:
             self._on_failed(error)

@@ -3,7 +3,7 @@
 A machine replays records before they are committed, so that the next operation sees them; when the write then fails,
 the state must return to what it was. All collections of one machine share one `Timeline`, an undo journal: each change
 pushes the value that it replaced, `mark(offset)` remembers a place in the journal, `revert_to(offset)` undoes back to
-it, `forget_below(offset)` drops what is committed. A write costs one tuple, a read costs nothing extra.
+it, `discard_below(offset)` drops what is committed. A write costs one tuple, a read costs nothing extra.
 
 Values must not be changed in place: put a new value under the key instead (frozen dataclasses, tuples). What Kafka
 solves with tiered hash tables (its `timeline` package) needs no reads of the past here: a read that must not see
@@ -64,7 +64,7 @@ class Timeline:
             undo(*arguments)
         self._marks = marks
 
-    def forget_below(self, offset: int) -> None:
+    def discard_below(self, offset: int) -> None:
         """Drop marks and undo entries that only a return to before `offset` would need."""
         while len(self._marks) > 1 and self._marks[1][0] <= offset:
             self._marks.popleft()
@@ -74,7 +74,7 @@ class Timeline:
                 self._journal.popleft()
                 self._trimmed += 1
 
-    def forget_all(self) -> None:
+    def discard_all(self) -> None:
         """Keep the present state for good and stop journalling."""
         self._marks.clear()
         self._trimmed = 0

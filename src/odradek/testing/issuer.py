@@ -177,10 +177,10 @@ class TokenIssuer:
             except (JoseError, ValueError):
                 continue
             if claims.get("sub") == client_id:
-                return self._granted(client_id) if self._takes(claims) else None
+                return self._granted(client_id) if self._accepts(claims) else None
         return None
 
-    def _takes(self, claims: Mapping[str, Any]) -> bool:
+    def _accepts(self, claims: Mapping[str, Any]) -> bool:
         """Whether an assertion is for this issuer, holds now, and was not shown before."""
         now, assertion_id = int(time.time()), claims.get("jti")
         is_new = assertion_id is None or assertion_id not in self._assertion_ids

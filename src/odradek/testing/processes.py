@@ -42,7 +42,7 @@ class NodeFailedError(OdradekError):
         self.summary = summary
 
 
-class PortTakenError(OdradekError):
+class PortInUseError(OdradekError):
     """Somebody else listens where a node would."""
 
 
@@ -277,7 +277,7 @@ class ProcessCluster:
         """Start all nodes concurrently, and wait until they serve.
 
         Raises:
-            PortTakenError: a port of a node is in use; nothing is started.
+            PortInUseError: a port of a node is in use; nothing is started.
             NodeFailedError: a node ends or takes too long; the others are killed.
         """
         self._check_ports()
@@ -318,8 +318,8 @@ class ProcessCluster:
         """Check the ports before the start: another process on a port would be taken for the node."""
         for node in self.nodes.values():
             for port in filter(None, (node.plan.port, node.plan.controller_port)):
-                if _is_taken(node.plan.host, port):
-                    raise PortTakenError(f"port {port}, which node {node.node_id} needs, is taken")
+                if _is_in_use(node.plan.host, port):
+                    raise PortInUseError(f"port {port}, which node {node.node_id} needs, is taken")
 
     def kill(self) -> None:
         """kill -9 of all that runs."""
@@ -336,7 +336,7 @@ class ProcessCluster:
         self.stop()
 
 
-def _is_taken(host: str, port: int) -> bool:
+def _is_in_use(host: str, port: int) -> bool:
     """Whether a process listens there; False for an address that is not of this machine, or of its network."""
     with socket.socket() as sock:
         sock.setsockopt(

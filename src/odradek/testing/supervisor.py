@@ -37,7 +37,7 @@ class Supervisor:
         """Start all nodes and open the control socket.
 
         Raises:
-            NodeFailedError, PortTakenError: as `ProcessCluster.start`.
+            NodeFailedError, PortInUseError: as `ProcessCluster.start`.
             OSError: the control socket cannot be opened.
         """
         self.cluster.start()

@@ -190,7 +190,7 @@ class Cluster:
             sibling.close()
 
     def siblings(self, count: int) -> list[Cluster]:
-        """So many others for the same cluster, one for each thread: they are closed, and forget, with this one."""
+        """So many others for the same cluster, one for each thread: they are closed, and reset, with this one."""
         while len(self._siblings) < count:
             self._siblings.append(Cluster(self.settings))
         return self._siblings[:count]
@@ -366,13 +366,13 @@ class Cluster:
         """
         self._put_last(self._asked)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Discard cached leaders and connections; the next request fetches metadata again."""
         self.close()
         self._leaders.clear()
         self._coordinators.clear()
         for sibling in self._siblings:
-            sibling.forget()
+            sibling.reset()
 
     def retrying(self, what: str, ask: Callable[[], T]) -> T:
         """Retry `ask` after retriable errors, until it succeeds or the time is over. Raises ClusterError."""
@@ -383,7 +383,7 @@ class Cluster:
             try:
                 return ask()
             except (OSError, ProtocolError, RetriableError) as error:
-                self.forget()
+                self.reset()
                 if time.monotonic() + backoff.pause_ms / 1000 > deadline:
                     seconds = self.settings.default_api_timeout_ms / 1000
                     raise ClusterError(
@@ -434,7 +434,7 @@ class Cluster:
         found: dict[str, list[int]] = {}
         for topic in answer.topics:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self._forget_topic(topic.name or "")
+                self._discard_topic(topic.name or "")
                 continue
             _check_topic(topic)
             if topic.name is not None and not (topic.is_internal and topics is None):
@@ -449,7 +449,7 @@ class Cluster:
             self._leaders[TopicPartition(name, part.partition_index)] = part.leader_id
         return sorted(part.partition_index for part in topic.partitions)
 
-    def _forget_topic(self, name: str) -> None:
+    def _discard_topic(self, name: str) -> None:
         self.topic_ids.pop(name, None)
         self._leaders = {p: leader for p, leader in self._leaders.items() if p.topic != name}
 

@@ -40,7 +40,7 @@ class Tally:
     last_read_batch_id: int = -1
     last_written_batch_id: int = -1
 
-    def take(self, reports: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    def count_reports(self, reports: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Count the reports of batches that were not counted yet; returns those that have rows read."""
         new_reports = []
         for report in reports:

@@ -275,9 +275,9 @@ class Run:
                 query = execution.getStreamingQuery()
                 if query is not None:
                     reports = self._new_reports(name, query)
-                    for report in self.tallies[name].take(reports):
+                    for report in self.tallies[name].count_reports(reports):
                         if self.metrics is not None:
-                            self.metrics.take(read_progress({**report, "name": name}))
+                            self.metrics.update(read_progress({**report, "name": name}))
 
     def _new_reports(self, name: str, query: Any) -> list[dict[str, Any]]:
         """The progress reports of a query since the last call, the oldest first; Spark keeps the last hundred."""

@@ -25,7 +25,7 @@ _TYPE_FIELD = 1
 
 def restore(engine: Engine, notes: Notes) -> None:
     """Tell the session's catalog of the tables that earlier runs have made and that are still there."""
-    if not _forgets(engine):
+    if not _is_in_memory(engine):
         return
     session = engine.session
     catalog = session.sessionState().catalog()
@@ -58,7 +58,7 @@ def _own(engine: Engine, catalog: Any, entry: dict[str, Any]) -> None:
 
 def keep(engine: Engine, notes: Notes, graph: Graph) -> None:
     """Note the tables of the graph that the session's catalog has."""
-    if not _forgets(engine):
+    if not _is_in_memory(engine):
         return
     entries = {(entry["database"], entry["table"]): entry for entry in notes.read(TABLES) or []}
     for table in _existing(engine, graph):
@@ -99,7 +99,7 @@ def _existing(engine: Engine, graph: Graph) -> list[Any]:
     return found
 
 
-def _forgets(engine: Engine) -> bool:
+def _is_in_memory(engine: Engine) -> bool:
     return engine.project.catalog in (None, "spark_catalog") and (
         engine.classic.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
     )

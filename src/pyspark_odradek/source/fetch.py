@@ -68,7 +68,7 @@ def read_range(
         try:
             yield from reader.read_on(deadline)
         except (OSError, ProtocolError, RetriableError) as error:
-            reader.cluster.forget()
+            reader.cluster.reset()
             if isinstance(error, NoTopicError):
                 reader.cluster.rotate_bootstrap()
             now = time.monotonic()

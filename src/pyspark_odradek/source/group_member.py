@@ -86,7 +86,7 @@ class GroupMember:
         topics = sorted({topic for topic, _ in self._done})
         if topics and topics != self._topics:
             self._topics = topics
-            self._consumer.subscribe(topics, on_assign=self._take, on_revoke=self._give_back)
+            self._consumer.subscribe(topics, on_assign=self._assign, on_revoke=self._revoke)
 
     def _commit(self) -> None:
         """Where it fails the next round tries again; each reason is warned about once."""
@@ -110,11 +110,11 @@ class GroupMember:
             log.warning("progress is not committed for group %s: %s", self._group_id, why)
         self._warned_of = why
 
-    def _take(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+    def _assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         """Accept the assignment, and fetch nothing of it."""
         consumer.assign([TopicPartition(each.topic, each.partition, OFFSET_END) for each in partitions])
         consumer.pause(partitions)
         self._is_assigned = True
 
-    def _give_back(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+    def _revoke(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         self._is_assigned = False

@@ -103,7 +103,7 @@ class NewestOfKey:
         self.newest = newest
         self.open: dict[int, Entry] = {}
 
-    def take(self, fetched: memoryview, batches: Sequence[Batch]) -> None:
+    def add_batches(self, fetched: memoryview, batches: Sequence[Batch]) -> None:
         """Go on with the batches of a fetch. Raises RecordFormatError."""
         records = [batch for batch in batches if not batch.header.is_control]
         starts = [batch.header.base_offset for batch in records]
@@ -269,7 +269,7 @@ class MarkerTopic:
             fetched = memoryview(received(answer.records))
             try:
                 batches = list(whole_batches(fetched, check_crc=self.cluster.settings.check_crcs))
-                found.take(fetched, batches)
+                found.add_batches(fetched, batches)
             except RecordFormatError as error:
                 raise ClusterError(
                     f"markerTopic: {self.topic}-{partition_id} cannot be read from offset {position} on: {error}. "

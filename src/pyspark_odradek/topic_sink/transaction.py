@@ -201,7 +201,7 @@ class TransactionalCommit:
             try:
                 return attempt(deadline)
             except (OSError, ProtocolError, RetriableError) as error:
-                self.cluster.forget()
+                self.cluster.reset()
                 if time.monotonic() + backoff.pause_ms / 1000 > deadline:
                     raise ClusterError(
                         f"batch {batch_id} could not be committed in {patience_s:g} s "
@@ -417,7 +417,7 @@ class TransactionalCommit:
     def _reset(self, session: Session) -> None:
         """Abort at once if possible, so that consumers do not wait for the timeout of the transaction."""
         try:
-            self.cluster.forget()
+            self.cluster.reset()
             self.end(session, time.monotonic() + LAST_BACKOFF_MS / 1000, committed=False)
         except (OSError, ProtocolError, RetriableError, ClusterError) as error:
             log.debug("the transaction is taken back by its timeout: %s", error)

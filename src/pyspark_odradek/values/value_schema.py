@@ -101,7 +101,7 @@ class _Parser:
     def _fields(self, where: str, depth: int) -> list[StructField]:
         fields = []
         while True:
-            name = self._take("the name of a column")
+            name = self._next_token("the name of a column")
             if name[0] in "<>(),:'\"":
                 raise OptionError(f"valueSchema: {name!r} stands where the name of a column is expected")
             if name[0] == "`":
@@ -126,7 +126,7 @@ class _Parser:
     def _type(self, where: str, depth: int) -> DataType:
         if depth > MAX_DEPTH:
             raise OptionError(f"valueSchema: types lie more than {MAX_DEPTH} deep within each other")
-        word = self._take(f"the type of {where}").upper()
+        word = self._next_token(f"the type of {where}").upper()
         if word in _PLAIN:
             return _PLAIN[word]
         if word in _DECIMAL:
@@ -161,13 +161,13 @@ class _Parser:
         return DecimalType(*numbers)
 
     def _number(self, where: str) -> int:
-        token = self._take(f"a number of {where}")
+        token = self._next_token(f"a number of {where}")
         if not token.isdecimal() or len(token) > 9:
             raise OptionError(f"valueSchema: {token!r} stands where a number of {where} is expected")
         return int(token)
 
     def _text(self) -> str:
-        token = self._take("a text")
+        token = self._next_token("a text")
         if token[0] not in "'\"":
             raise OptionError(f"valueSchema: {token!r} stands where a text in quotes is expected")
         quote = token[0]
@@ -176,7 +176,7 @@ class _Parser:
     def _peek(self) -> str:
         return self._tokens[self._next] if self._next < len(self._tokens) else ""
 
-    def _take(self, what: str) -> str:
+    def _next_token(self, what: str) -> str:
         token = self._peek()
         if not token:
             raise OptionError(
@@ -186,7 +186,7 @@ class _Parser:
         return token
 
     def _expect(self, wanted: str) -> None:
-        token = self._take(repr(wanted))
+        token = self._next_token(repr(wanted))
         if token.upper() != wanted:
             raise OptionError(f"valueSchema: {token!r} stands where {wanted!r} is expected")
 

@@ -49,7 +49,7 @@ def test_an_expression_has_so_many_steps_at_most() -> None:
     assert caught.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-def test_unused_expressions_of_a_group_are_forgotten() -> None:
+def test_unused_expressions_of_a_group_are_evicted() -> None:
     box = Box(view(ta=2, tb=3, xc=4))
     epoch = box.beat("a", box.beat("a", **REGEX).member_epoch).member_epoch
     box.topics = view(2, ta=2, tb=3, xc=5)
@@ -60,7 +60,7 @@ def test_unused_expressions_of_a_group_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize("replayed", [False, True])
-def test_a_group_forgets_what_a_member_that_left_had(replayed: bool) -> None:
+def test_a_group_removes_the_state_of_a_member_that_left(replayed: bool) -> None:
     box = Box()
     held = pairs(box.beat("a"))
     box.beat("b")

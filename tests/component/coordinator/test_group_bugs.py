@@ -92,7 +92,7 @@ async def test_a_coordinator_that_was_replaced_and_goes_on_is_caught() -> None:
         await node.service.close()
 
 
-async def test_a_coordinator_that_forgets_the_ends_that_it_owes_is_caught() -> None:
+async def test_a_coordinator_that_loses_the_ends_that_it_owes_is_caught() -> None:
     node = TransactionNode()
     await node.wait_until(lambda: node.service.shards[0].runtime.active)
     try:

@@ -68,7 +68,7 @@ def test_a_disk_that_is_not_mounted_is_no_new_one(disk: RealDisk, options: HostO
     assert not lost.exists()
 
 
-def test_brokers_of_a_host_that_is_forgotten_get_no_new_cluster(disk: RealDisk, options: HostOptions) -> None:
+def test_brokers_without_a_layout_file_get_no_new_cluster(disk: RealDisk, options: HostOptions) -> None:
     begin(disk, options)
     for each in options.disks:
         (each / LAYOUT_FILE).unlink()

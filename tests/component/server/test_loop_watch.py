@@ -45,7 +45,7 @@ async def test_nothing_is_looked_at_that_is_not_shown() -> None:
     assert looks(watch) == 0
 
 
-async def test_the_largest_outlasts_scrapes_and_is_forgotten_in_time() -> None:
+async def test_the_largest_outlasts_scrapes_and_expires() -> None:
     now_s = [0]
     watch = LoopWatch(lambda: now_s[0] * NS_PER_S, time.thread_time_ns, is_shown=True)
 

@@ -178,9 +178,9 @@ class LogWalk:
         )
         if producer >= 0:
             self.sequences[producer] = sequence + len(records)
-        self._take(data, producer, transactional=transactional, times=times)
+        self._append_batch(data, producer, transactional=transactional, times=times)
 
-    def _take(self, data: bytes, producer: int, *, times: list[int], **what: bool) -> None:
+    def _append_batch(self, data: bytes, producer: int, *, times: list[int], **what: bool) -> None:
         info = self.log.append_as_leader([data], [header_of(data)], leader_epoch=self.epoch, now_ms=self.clock_ms)
         assert info.base_offset == self.model.end and not info.duplicate, "the next offset"
         base, last = self.model.end, self.model.end + len(times) - 1
@@ -192,7 +192,7 @@ class LogWalk:
         marker = transaction_marker(
             commit=not aborts, producer_id=producer, producer_epoch=0, coordinator_epoch=0, timestamp_ms=self.clock_ms
         )
-        self._take(marker, producer, times=[self.clock_ms], is_marker=True, aborts=aborts)
+        self._append_batch(marker, producer, times=[self.clock_ms], is_marker=True, aborts=aborts)
 
     def _again(self) -> None:
         """A producer sends one of its last batches once more."""

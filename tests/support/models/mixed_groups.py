@@ -181,7 +181,7 @@ class ClassicClient:
         self.rebalances = 0
         self.fenced = False
 
-    def forget_parked(self) -> None:
+    def discard_parked(self) -> None:
         """The coordinator is another: what was asked of the old one is lost."""
         self.waiting = None
 
@@ -276,7 +276,7 @@ class ClassicClient:
             self.member_id, self.generation_id = answer.member_id, answer.generation_id
             self._sync(answer)
         else:
-            self._take(read_assignment(answer.assignment))
+            self._accept(read_assignment(answer.assignment))
 
     def _sync(self, joined: Any) -> None:
         request = SyncGroupRequest(
@@ -314,7 +314,7 @@ class ClassicClient:
                 given[wanted].add(partition)
         return {member_id: frozenset(partitions) for member_id, partitions in given.items()}
 
-    def _take(self, assigned: Named) -> None:
+    def _accept(self, assigned: Named) -> None:
         revoked = self.owned - assigned
         self.owned = assigned
         self.rebalances += 1
@@ -337,7 +337,7 @@ class NewClient:
         self.reported: Named = frozenset()
         self.fenced = False
 
-    def forget_parked(self) -> None:
+    def discard_parked(self) -> None:
         """It waits for no other member."""
 
     def settle(self) -> None:

@@ -134,7 +134,7 @@ IN_MOVES = (
     ),
     Bug(
         "copied what was cut meanwhile",
-        "replica.log_dir_move:LogDirMove.take",
+        "replica.log_dir_move:LogDirMove.append",
         "if token != source.truncation_count or source is future:",
         "if False:",
         "the copy has records that the log never had there",

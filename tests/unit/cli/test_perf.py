@@ -95,8 +95,8 @@ def test_values_have_their_sizes_and_their_marks() -> None:
 def test_what_a_thread_counted_is_taken_once() -> None:
     counting = Counting()
     counting.window.sent = 3
-    assert counting.take().sent == 3
-    assert counting.take().sent == 0
+    assert counting.take_window().sent == 3
+    assert counting.take_window().sent == 0
 
 
 def outcome() -> Outcome:

@@ -1,4 +1,4 @@
-"""Records of the topic of pipelines' progress: what is taken for a status, and what is not."""
+"""Records of the topic of pipelines' progress: valid statuses, and records that are skipped."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from odradek.client.pipeline_progress import (
     MAX_LETTERS,
     MAX_NUMBER,
     MAX_PIPELINES,
+    apply_record,
     keep_newest,
-    take,
 )
 
 FLOW: dict[str, Any] = {"flow": "visits", "target": "t", "status": "running", "rows_read": 5, "rate": 1.5, "lag": None}
@@ -29,14 +29,14 @@ STATUS: dict[str, Any] = {
 }
 
 
-def taken(value: Any, key: bytes | None = b"shop") -> dict[str, dict[str, Any]]:
+def statuses(value: Any, key: bytes | None = b"shop") -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    take(found, key, value if value is None or isinstance(value, bytes) else json.dumps(value).encode())
+    apply_record(found, key, value if value is None or isinstance(value, bytes) else json.dumps(value).encode())
     return found
 
 
 def test_a_status_is_taken_by_the_name_of_its_key() -> None:
-    (status,) = taken(STATUS, b"a name").values()
+    (status,) = statuses(STATUS, b"a name").values()
     assert (status["pipeline"], status["state"], status["started"], status["updated"]) == (
         "a name",
         "running",
@@ -45,15 +45,15 @@ def test_a_status_is_taken_by_the_name_of_its_key() -> None:
     )
     (flow,) = status["flows"]
     assert (flow["rows_read"], flow["rate"], flow["lag"], flow["batches"], flow["error"]) == (5, 1.5, None, None, "")
-    many = taken({**STATUS, "flows": [FLOW] * (MAX_FLOWS + 1)})["shop"]["flows"]
+    many = statuses({**STATUS, "flows": [FLOW] * (MAX_FLOWS + 1)})["shop"]["flows"]
     assert len(many) == MAX_FLOWS
 
 
 def test_a_record_without_a_value_takes_a_pipeline_away() -> None:
-    found = taken(STATUS)
-    take(found, b"other", None)
+    found = statuses(STATUS)
+    apply_record(found, b"other", None)
     assert list(found) == ["shop"]
-    take(found, b"shop", None)
+    apply_record(found, b"shop", None)
     assert found == {}
 
 
@@ -66,29 +66,29 @@ def test_a_record_without_a_value_takes_a_pipeline_away() -> None:
     ],
 )
 def test_what_is_no_status_is_left_out(value: Any) -> None:
-    assert taken(value) == {}
+    assert statuses(value) == {}
 
 
 def test_what_is_no_number_is_none() -> None:
-    (status,) = taken({**STATUS, "flows": [{**FLOW, "rows_read": "<b>", "lag": True}]}).values()
+    (status,) = statuses({**STATUS, "flows": [{**FLOW, "rows_read": "<b>", "lag": True}]}).values()
     assert (status["flows"][0]["rows_read"], status["flows"][0]["lag"]) == (None, None)
-    assert taken({**STATUS, "started": "x"})["shop"]["started"] == 0
+    assert statuses({**STATUS, "started": "x"})["shop"]["started"] == 0
 
 
 @pytest.mark.parametrize("number", ["1e999", "-Infinity", "NaN", "9" * 400, "9" * 5000])
 def test_a_number_that_no_page_can_show_is_none(number: str) -> None:
     value = json.dumps({**STATUS, "updated": 7, "flows": [{**FLOW, "rate": 8}]})
-    for status in taken(value.replace("8", number).encode()).values():
+    for status in statuses(value.replace("8", number).encode()).values():
         assert status["flows"][0]["rate"] is None
-    for status in taken(value.replace("7", number).encode()).values():
+    for status in statuses(value.replace("7", number).encode()).values():
         assert status["updated"] == 0
-    assert taken({**STATUS, "updated": MAX_NUMBER})["shop"]["updated"] == MAX_NUMBER
+    assert statuses({**STATUS, "updated": MAX_NUMBER})["shop"]["updated"] == MAX_NUMBER
 
 
 def test_texts_are_cut_and_can_be_sent() -> None:
     long = "x" * (MAX_LETTERS + 1)
     given = {**STATUS, "state": long, "error": long, "flows": [{**FLOW, "flow": long, "error": "\ud800"}]}
-    ((name, status),) = taken(given, long.encode()).items()
+    ((name, status),) = statuses(given, long.encode()).items()
     (flow,) = status["flows"]
     assert {len(each) for each in (name, status["state"], status["error"], flow["flow"])} == {MAX_LETTERS + 1}
     assert name.endswith("x…")
@@ -98,13 +98,13 @@ def test_texts_are_cut_and_can_be_sent() -> None:
 def test_of_too_many_pipelines_those_that_wrote_last_are_kept() -> None:
     found: dict[str, dict[str, Any]] = {}
     for at in (*range(MAX_PIPELINES + 2), 0):
-        take(found, b"%d" % at, json.dumps(STATUS).encode())
+        apply_record(found, b"%d" % at, json.dumps(STATUS).encode())
     keep_newest(found)
     assert len(found) == MAX_PIPELINES
     assert next(iter(found)) == "3"
     assert list(found)[-1] == "0", "it wrote again"
     many = json.dumps({**STATUS, "flows": [FLOW] * MAX_FLOWS}).encode()
     for at in range(MAX_FLOWS_IN_ALL // MAX_FLOWS):
-        take(found, b"many %d" % at, many)
+        apply_record(found, b"many %d" % at, many)
     keep_newest(found)
     assert list(found) == [f"many {at}" for at in range(MAX_FLOWS_IN_ALL // MAX_FLOWS)]

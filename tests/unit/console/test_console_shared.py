@@ -37,7 +37,7 @@ async def test_pages_that_ask_together_get_one_answer() -> None:
     assert await shared.get(NO_CLUSTER) == 1
     asked.now_s = 2.5
     assert await shared.get(NO_CLUSTER) == 2
-    shared.forget()
+    shared.invalidate()
     assert await shared.get(NO_CLUSTER) == 3
 
 

@@ -98,7 +98,7 @@ def test_a_group_is_rolled_to_the_other_protocol_and_back(cooperative: bool) -> 
     before = shares(clients)
     shard.restart()
     for client in clients:
-        client.forget_parked()
+        client.discard_parked()
     rounds(clients)
     assert shares(clients) == before
 
@@ -461,7 +461,7 @@ def test_at_most_one_owner_whatever_happens(seed: int, cooperative: bool) -> Non
         elif act < 0.24:
             shard.restart()
             for client in clients:
-                client.forget_parked()
+                client.discard_parked()
         elif act < 0.27:
             shard.fail_next = True
         elif clients:

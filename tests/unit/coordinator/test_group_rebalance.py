@@ -58,7 +58,7 @@ def test_before_version_4_a_member_joins_with_the_first_request(shard: Any) -> N
     assert shard.answers[ticket].member_id == "client-id1"
 
 
-def test_an_id_that_was_given_out_and_never_used_is_forgotten(shard: Any) -> None:
+def test_a_member_id_that_was_never_used_expires(shard: Any) -> None:
     answer = shard.join("", session_ms=6000)
     shard.advance(5999)
     assert answer.member_id in shard.group().pending_joins

@@ -65,7 +65,7 @@ def test_only_names_that_are_new_to_the_expression_take_time(
     assert matches.is_long("t.*", present) is expected
 
 
-def test_the_expression_that_was_matched_longest_ago_is_forgotten() -> None:
+def test_the_least_recently_matched_expression_is_evicted() -> None:
     matches = TopicMatches()
     for number in range(1000):
         matches.topics(f"x{number}", many(51))

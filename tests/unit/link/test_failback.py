@@ -22,7 +22,7 @@ from odradek.log.epoch_cache import EpochCache
 from odradek.metadata.model import PartitionImage
 from odradek.record.batch import patch_base_offset, patch_leader_epoch
 from odradek.record.control import transaction_marker
-from odradek.replica.leadership import take_image
+from odradek.replica.leadership import apply_image
 from odradek.settings.links import Link, Mirror, MirrorState
 from tests.support.models.batches import NOW_MS, batch
 
@@ -55,8 +55,8 @@ class World:
 
     def __post_init__(self) -> None:
         self.mirror = Mirror("back", "t", MirrorState.FAILBACK, SOURCE_ID, agreed_below=BELOW)
-        keeper = SimpleNamespace(set=self._note)
-        self.work = Failback(cast(Any, Now()), cast(Any, self), lambda: cast(Any, keeper))
+        topic_manager = SimpleNamespace(set=self._note)
+        self.work = Failback(cast(Any, Now()), cast(Any, self), lambda: cast(Any, topic_manager))
 
     async def _note(self, changes: dict[str, str]) -> None:
         if "odradek.link.back.begun.0.t" in changes:
@@ -87,7 +87,7 @@ class World:
 
     def lead(self, leader_epoch: int, leader: int = ME, replicas: tuple[int, ...] = (ME,)) -> None:
         epoch = self.mirrored.partition.partition_epoch + 1
-        take_image(self.mirrored.partition, PartitionImage(replicas, replicas, leader, leader_epoch, epoch))
+        apply_image(self.mirrored.partition, PartitionImage(replicas, replicas, leader, leader_epoch, epoch))
 
     @property
     def end(self) -> int:

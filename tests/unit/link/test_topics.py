@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.link.topics import TopicKeeper, changes_of
+from odradek.link.topics import MirrorTopicManager, changes_of
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition, MetadataResponseTopic
 from odradek.settings.links import MAX_SOURCE_EPOCH, Mirror, MirrorState
@@ -54,5 +54,5 @@ def test_a_topic_that_is_not_there_lacks() -> None:
     async def send(*_: object) -> Any:
         raise AssertionError("it only looks")
 
-    keeper = TopicKeeper(MetadataImage, send)
-    assert keeper.lacks(mirror(), at_source(0))
+    topic_manager = MirrorTopicManager(MetadataImage, send)
+    assert topic_manager.differs(mirror(), at_source(0))

@@ -427,7 +427,7 @@ def test_epochs_read_from_batches_begin_where_the_log_does(home: Home, checkpoin
     assert home.open(log_start=start).epochs.entries() == known and known[0][1] == start
 
 
-def test_an_epoch_of_batches_that_recovery_cut_off_is_forgotten(home: Home) -> None:
+def test_an_epoch_of_batches_that_recovery_truncated_is_removed(home: Home) -> None:
     log = home.open()
     append(log, batch(b"a"), epoch=2)
     log.flush()

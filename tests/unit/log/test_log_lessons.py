@@ -150,7 +150,7 @@ def test_sequences_go_on_with_0_behind_the_last(home: Home) -> None:
     assert send(1, b"d") == 3
 
 
-def test_a_producer_is_forgotten_after_silence_alone(home: Home) -> None:
+def test_a_producer_expires_only_when_it_is_silent(home: Home) -> None:
     """KAFKA-7190: not because retention took its records, nor while it writes."""
     log = home.open(segment_bytes=200, retention_ms=0)
     for sequence in range(4):

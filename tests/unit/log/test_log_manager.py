@@ -130,7 +130,7 @@ def append(log: Log, data: bytes) -> AppendInfo:
     return log.append_as_leader([data], [header_of(data)], leader_epoch=0, now_ms=NOW_MS)
 
 
-async def test_a_pass_of_retention_forgets_producers_that_are_silent_too_long() -> None:
+async def test_a_pass_of_retention_expires_silent_producers() -> None:
     clock, disk = HandClock(), SimDisk(Random(1), DiskFaults(), lambda: NOW_MS)
     manager = simulated(disk, clock)
     log = manager.create("t", 0, UUID(int=1), {})

@@ -239,7 +239,7 @@ def test_an_entry_of_a_lost_marker_is_noticed(home: Home) -> None:
         test_a_marker_that_a_power_loss_took_leaves_no_entry(home)
 
 
-def test_old_verifications_are_forgotten(home: Home) -> None:
+def test_old_verifications_are_removed(home: Home) -> None:
     producers = home.open().producers
     verification = producers.begin_verification(5, 0)
     for _ in range(2):

@@ -338,7 +338,7 @@ def test_equal_verification_requests_share_one() -> None:
     assert state.is_verified(ID, 4, newer), "a late question of an earlier epoch does not take its place"
 
 
-def test_a_verification_denied_to_all_is_forgotten() -> None:
+def test_a_verification_denied_to_all_is_removed() -> None:
     state = ProducerState()
     asked = state.begin_verification(ID, 3)
     state.begin_verification(ID, 3)
@@ -405,7 +405,7 @@ def test_retriable_refusals_are_kept_for_idempotent_producers() -> None:
 # -- silence ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_producer_that_is_silent_for_so_long_is_forgotten() -> None:
+def test_a_producer_that_is_silent_for_so_long_expires() -> None:
     state = state_of(sent(0), sent(0, offset=1, producer_id=6, txn=True))
     assert state.expire(1000, 500) == 0, "it is counted from the first look"
     assert state.expire(1499, 500) == 0

@@ -88,7 +88,7 @@ def test_silence_counts_and_not_what_records_say_of_time(home: Home) -> None:
     assert not producers.producers
 
 
-def test_a_producer_that_was_forgotten_begins_anywhere(home: Home) -> None:
+def test_an_expired_producer_begins_with_any_sequence(home: Home) -> None:
     """KIP-360: UNKNOWN_PRODUCER_ID is never answered; an expired producer goes on with its next sequence number."""
     log = home.open()
     append(log, numbered(0), numbered(1))
@@ -205,7 +205,7 @@ def test_one_confirmed_verification_holds_for_all() -> None:
     assert not state._verifications
 
 
-def test_an_end_of_what_was_forgotten_counts_as_the_first_word() -> None:
+def test_a_marker_of_an_unknown_producer_creates_its_entry() -> None:
     state = ProducerState()
     header = header_of(marker(epoch=3))
     assert state.end_transaction(header, ControlType.COMMIT, 4, 0) is None

@@ -53,7 +53,7 @@ def test_a_log_that_is_cut_has_the_voters_of_what_is_left(
 def test_behind_a_snapshot_the_newest_voters_below_it_stay() -> None:
     for offset, below in ((8, (1,)), (9, (1, 2))):
         made = history()
-        made.forget_before(offset)
+        made.truncate_old_entries(offset)
         assert made.kraft_version == 1 and tuple(made.voters.node_ids) == (1, 2)
         assert tuple(made.at(offset)[1].node_ids) == below
         with pytest.raises(IndexError):

@@ -22,7 +22,7 @@ from odradek.record.control import transaction_marker
 from odradek.replica.failback import cut_leader, replicas_not_cut, scan_below
 from odradek.replica.followers import follower_fetched
 from odradek.replica.following import append_from_leader, handle_out_of_range, truncate_to_divergence
-from odradek.replica.leadership import take_image
+from odradek.replica.leadership import apply_image
 from odradek.replica.partition import Partition
 from tests.support.models.batches import NOW_MS, batch
 
@@ -50,7 +50,7 @@ class Pair:
         self.partition_epoch += 1
         image = PartitionImage((LEADER, FOLLOWER), (LEADER, FOLLOWER), LEADER, leader_epoch, self.partition_epoch)
         for each in (self.leader, self.follower):
-            take_image(each, image)
+            apply_image(each, image)
 
     def fill(self, partition: Partition, *epochs: int) -> None:
         for epoch in epochs:

@@ -58,7 +58,7 @@ def test_forgotten_partitions_are_named_once_by_topic() -> None:
     assert forgotten(filled(session, [], [(ONE, 0), (TWO, 0)])) == {TWO: [0]}
 
 
-def test_a_full_request_forgets_what_the_last_session_held() -> None:
+def test_a_full_request_drops_the_partitions_of_the_last_session() -> None:
     session = kept((ONE, 0))
     session.reset()
     filled(session, [(ONE, 1)])

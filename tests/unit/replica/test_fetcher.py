@@ -43,7 +43,7 @@ from odradek.replica.fetcher import (
     ProcessedResponse,
     State,
 )
-from odradek.replica.leadership import take_image
+from odradek.replica.leadership import apply_image
 from odradek.replica.partition import Partition
 from tests.support.disks.failing import FailingDisk
 from tests.support.models.batches import NOW_MS
@@ -77,7 +77,7 @@ class Follower:
             log = open_log(files, path, ("t", number), log_config or LogConfig(), now_ms=NOW_MS)
             self.partitions.append(Partition("t", number, TOPIC_ID, log, broker_id=ME))
             self.images.append(PartitionImage((LEADER, ME), (LEADER, ME), LEADER, 3, 0))
-            take_image(self.partitions[-1], self.images[-1])
+            apply_image(self.partitions[-1], self.images[-1])
         self.config = FetcherConfig(**{"backoff_ms": 100, **config})
         self.fetcher = Fetcher(self.config, broker_id=ME, full_dirs=lambda: self.full)
         for partition in self.partitions:
@@ -103,7 +103,7 @@ class Follower:
         """Metadata has something new."""
         image = self.images[number]
         self.images[number] = replace(image, partition_epoch=image.partition_epoch + 1, **fields)
-        take_image(self.partitions[number], self.images[number])
+        apply_image(self.partitions[number], self.images[number])
         self.fetcher.add_partition(self.partitions[number])
 
     def next_request(self, **fields: Any) -> FetchRequest | None:
@@ -455,7 +455,7 @@ def test_a_partition_that_leads_takes_nothing(tmp_path: Path) -> None:
     with following(tmp_path) as node:
         node.asked()
         image = replace(node.images[0], leader=ME, leader_epoch=4, partition_epoch=9)
-        take_image(node.partitions[0], image)
+        apply_image(node.partitions[0], image)
         node.answer(data(records=sent(0, 1, 3), high_watermark=1))
         assert node.log.log_end_offset == 0
 

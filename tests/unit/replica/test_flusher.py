@@ -19,7 +19,7 @@ from odradek.log.opening import close_log, open_log
 from odradek.metadata.model import PartitionImage
 from odradek.replica import flusher
 from odradek.replica.flusher import Flusher
-from odradek.replica.leadership import take_image
+from odradek.replica.leadership import apply_image
 from odradek.replica.partition import Partition
 from tests.support.disks.failing import FailingDisk
 from tests.support.models.batches import NOW_MS, batch, header_of
@@ -63,7 +63,9 @@ class Home:
         config = LogConfig(flush_messages=flush_messages)
         self.log = open_log(FileCache(self.disk), path, ("t", 0), config, now_ms=NOW_MS)
         self.partition = Partition("t", 0, UUID(int=5), self.log, broker_id=1, request_flush=self.flusher.request)
-        take_image(self.partition, PartitionImage(replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0))
+        apply_image(
+            self.partition, PartitionImage(replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0)
+        )
 
     def append(self, *values: bytes, acks: int = -1) -> asyncio.Future[None] | None:
         data = bytearray(batch(*values))

@@ -125,7 +125,7 @@ class TestWhatTheControllerSays:
         assert found.out() == {2: OutOfSync("stuck", 0, 1)}
         assert found.pending is None
 
-    def test_a_replica_that_is_no_more_is_forgotten_and_a_new_one_is_known(self) -> None:
+    def test_a_removed_replica_is_dropped_and_a_new_one_added(self) -> None:
         found = leading((ME, 2))
         found.commit((ME, 2, 4), (ME, 2), 100)
         assert set(found.followers) == {2, 4}

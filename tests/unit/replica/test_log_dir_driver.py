@@ -318,7 +318,7 @@ class TestWhatEndsIt:
         assert move is not None
 
         async def wait_and_give_up() -> None:
-            moving.moves._forget(moving.partition)
+            moving.moves._remove_move(moving.partition)
 
         monkeypatch.setattr(moving.moves, "_wait_for_quota", wait_and_give_up)
         moved_bytes = moving.moves.moved_bytes
@@ -362,7 +362,7 @@ class TestOneMove:
         delete_records(moving.partition.log, 1)
         seen = []
         while (piece := self.read(move))[1]:
-            assert move.take(*piece, NOW_MS) == len(piece[1])
+            assert move.append(*piece, NOW_MS) == len(piece[1])
             seen.append((move.lag, move.future.high_watermark, move.future.log_start_offset))
         assert seen[0] == (3, 2, 1)
         assert seen[-1] == (0, 5, 1)
@@ -375,16 +375,16 @@ class TestOneMove:
     ) -> None:
         token, data = self.read(move)
         truncate_to(moving.partition.log, 4)
-        assert move.take(token, data, NOW_MS) == 0
+        assert move.append(token, data, NOW_MS) == 0
         assert move.future.log_end_offset == 0
         token, data = self.read(move)
         moving.partition.switch_log(move.future)
-        assert move.is_over and move.take(token, data, NOW_MS) == 0
+        assert move.is_over and move.append(token, data, NOW_MS) == 0
 
     async def test_half_of_a_batch_is_damage(self, move: LogDirMove) -> None:
         token, data = self.read(move)
         with pytest.raises(ApiError) as caught:
-            move.take(token, data[:-1], NOW_MS)
+            move.append(token, data[:-1], NOW_MS)
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
     async def test_a_move_flushes_after_a_number_of_bytes(
@@ -394,9 +394,9 @@ class TestOneMove:
         token, data = self.read(move)
         monkeypatch.setattr(log_dir_move, "FLUSH_BYTES", 2 * len(data))
         assert not move.wants_flush
-        move.take(token, data, NOW_MS)
+        move.append(token, data, NOW_MS)
         assert not move.wants_flush
-        move.take(*self.read(move), NOW_MS)
+        move.append(*self.read(move), NOW_MS)
         assert move.wants_flush
         move.flushed()
         assert not move.wants_flush

@@ -31,7 +31,7 @@ from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.record.control import transaction_marker
 from odradek.record.reader import read_batches, read_records
-from odradek.replica.leadership import take_image
+from odradek.replica.leadership import apply_image
 from odradek.replica.log_dir_move import TRANSITIONS, LogDirMove, Stage
 from odradek.replica.manager import ReplicaCallbacks, ReplicaManager
 from odradek.replica.partition import Partition
@@ -201,7 +201,7 @@ def make(random: Random) -> tuple[LogManager, CrashingDisk, Partition]:
     logs.load()
     log = logs.create("t", 0, TOPIC_ID, {}, log_dir=ONE)
     partition = Partition("t", 0, TOPIC_ID, log, broker_id=ME)
-    take_image(partition, PartitionImage(replicas=(ME,), isr=(ME,), leader=ME, leader_epoch=0, partition_epoch=0))
+    apply_image(partition, PartitionImage(replicas=(ME,), isr=(ME,), leader=ME, leader_epoch=0, partition_epoch=0))
     return logs, disk, partition
 
 
@@ -216,7 +216,7 @@ def copy_all(move: LogDirMove) -> None:
         token, chunks = move.begin_read(300, NOW_MS)
         if not chunks:
             return
-        move.take(token, b"".join(chunk.read() for chunk in chunks), NOW_MS)
+        move.append(token, b"".join(chunk.read() for chunk in chunks), NOW_MS)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -252,7 +252,7 @@ def compare_cut_log_and_copy(seed: int) -> None:
             pending = move.begin_read(random.choice([100, 1000]), NOW_MS)
         elif pending is not None:
             # The bytes that were read may have been truncated meanwhile, and the file be written over.
-            move.take(pending[0], b"".join(chunk.read() for chunk in pending[1]), NOW_MS) if pending[1] else None
+            move.append(pending[0], b"".join(chunk.read() for chunk in pending[1]), NOW_MS) if pending[1] else None
             pending = None
     copy_all(move)
     assert move.finish(NOW_MS) and move.lag == 0
@@ -418,7 +418,7 @@ def test_a_move_keeps_an_older_copy_under_another_name() -> None:
     assert log is not None and log.log_dir == ONE and disk.is_dir(TWO / "t-0"), "it is left alone"
     log.update_high_watermark(log.log_end_offset)
     partition = Partition("t", 0, TOPIC_ID, log, broker_id=ME)
-    take_image(partition, PartitionImage(replicas=(ME,), isr=(ME,), leader=ME, leader_epoch=0, partition_epoch=0))
+    apply_image(partition, PartitionImage(replicas=(ME,), isr=(ME,), leader=ME, leader_epoch=0, partition_epoch=0))
     copy_all(LogDirMove(partition, again.futures.create(log, TOPIC_ID, TWO)))
     moved = again.futures.replace(("t", 0))
     assert moved.directory == TWO / "t-0" and numbers(moved) == [0, 1]

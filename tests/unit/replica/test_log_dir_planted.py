@@ -115,7 +115,7 @@ async def a_copy_that_is_not_the_log_does_not_become_it() -> None:
         append(partition.log, b"%05d" % number)
     move = LogDirMove(partition, logs.futures.create(partition.log, TOPIC_ID, TWO))
     token, chunks = move.begin_read(200, NOW_MS)
-    move.take(token, b"".join(chunk.read() for chunk in chunks), NOW_MS)
+    move.append(token, b"".join(chunk.read() for chunk in chunks), NOW_MS)
     assert 0 < move.future.log_end_offset < 6
     disk.process_died()
     disk.restore({path: data for path, data in disk.snapshot().items() if ONE not in path.parents})

@@ -22,7 +22,7 @@ from odradek.log.retention import delete_records
 from odradek.metadata.model import PartitionImage
 from odradek.record.reader import read_batches
 from odradek.replica.followers import follower_fetched
-from odradek.replica.leadership import take_image
+from odradek.replica.leadership import apply_image
 from odradek.replica.partition import READ_COMMITTED, Partition
 from odradek.replica.partition_read import PartitionRead
 from odradek.replica.unreplicated import MAX_ENTRIES
@@ -53,13 +53,13 @@ class Home:
             request_flush=self.flush_asked.append,
         )
         self.image = PartitionImage(replicas=replicas, isr=replicas, leader=ME, leader_epoch=0, partition_epoch=0)
-        take_image(self.partition, self.image)
+        apply_image(self.partition, self.image)
 
     def change(self, **fields: Any) -> bool:
         """The metadata log changes the partition; returns whether a leader epoch began."""
         fields.setdefault("partition_epoch", self.image.partition_epoch + 1)
         self.image = replace(self.image, **fields)
-        return take_image(self.partition, self.image)
+        return apply_image(self.partition, self.image)
 
     def append(self, *values: bytes, acks: int = 1, **fields: Any) -> AppendInfo:
         data = bytearray(batch(*values, **fields))

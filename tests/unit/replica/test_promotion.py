@@ -23,7 +23,7 @@ from odradek.metadata.model import PartitionImage
 from odradek.record.batch import BatchHeader, patch_base_offset, patch_leader_epoch
 from odradek.record.control import ControlType, control_type, transaction_marker
 from odradek.record.reader import read_records
-from odradek.replica.leadership import take_image
+from odradek.replica.leadership import apply_image
 from odradek.replica.partition import Partition
 from odradek.replica.promotion import end_mirror, has_ended
 from tests.sim.disk import DiskFaults, SimDisk
@@ -59,10 +59,10 @@ class Home:
     def lead(self, leader_epoch: int, *, isr: tuple[int, ...] = (ME,)) -> None:
         image = PartitionImage((ME, OTHER), isr, ME, leader_epoch, self.partition_epoch)
         self.partition_epoch += 1
-        take_image(self.partition, image)
+        apply_image(self.partition, image)
 
     def follow(self, leader_epoch: int) -> None:
-        take_image(self.partition, PartitionImage((ME, OTHER), (OTHER,), OTHER, leader_epoch, self.partition_epoch))
+        apply_image(self.partition, PartitionImage((ME, OTHER), (OTHER,), OTHER, leader_epoch, self.partition_epoch))
         self.partition_epoch += 1
 
     def empty(self) -> None:
@@ -113,7 +113,7 @@ def controls(log: Log) -> list[tuple[int, int, ControlType | None]]:
     return found
 
 
-def test_open_transactions_are_aborted_and_producers_forgotten(home: Home) -> None:
+def test_open_transactions_are_aborted_and_producers_removed(home: Home) -> None:
     home.mirrored(of_source(1))
     home.mirrored(of_source(2))
     home.mirrored(of_source(3, transactional=False))

@@ -406,7 +406,7 @@ class TestMany:
             await broker.replicas.logs_created()
             assert [len(broker.logs.logs_in(each)) for each in (two, three)] == [5, 5]
 
-    async def test_a_large_topic_is_forgotten_at_once_and_its_files_follow(self, tmp_path: Path) -> None:
+    async def test_a_large_topic_is_removed_at_once_and_its_files_later(self, tmp_path: Path) -> None:
         with closing_broker(tmp_path) as broker:
             broker.topic("t", 5, *[[ME]] * self.COUNT)
             for number in range(self.COUNT):

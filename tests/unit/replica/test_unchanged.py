@@ -16,7 +16,7 @@ from odradek.log.opening import close_log, open_log
 from odradek.log.retention import delete_records
 from odradek.metadata.model import PartitionImage
 from odradek.replica.followers import follower_fetched, maybe_shrink
-from odradek.replica.leadership import take_image
+from odradek.replica.leadership import apply_image
 from odradek.replica.partition import Partition
 from odradek.replica.unchanged import is_unchanged, refresh_caught_up_follower
 from tests.support.models.batches import NOW_MS, batch, header_of
@@ -35,7 +35,7 @@ def partition(tmp_path: Path) -> Iterator[Partition]:
     disk = RealDisk(workers=1)
     log = open_log(FileCache(disk), path, ("t", 0), LogConfig(), now_ms=NOW_MS)
     found = Partition("t", 0, UUID(int=5), log, broker_id=ME)
-    take_image(found, IMAGE)
+    apply_image(found, IMAGE)
     append(found)
     fetched(found, FOLLOWER)
     fetched(found, OTHER)
@@ -88,10 +88,10 @@ def test_a_follower_with_older_marks_is_not_skipped(partition: Partition, report
 CHANGES: dict[str, Callable[[Partition], object]] = {
     "a record came": append,
     "the log begins elsewhere": lambda partition: delete_records(partition.log, 2),
-    "the leader epoch ended": lambda partition: take_image(
+    "the leader epoch ended": lambda partition: apply_image(
         partition, replace(IMAGE, leader=FOLLOWER, leader_epoch=5, partition_epoch=1)
     ),
-    "another leader epoch began": lambda partition: take_image(
+    "another leader epoch began": lambda partition: apply_image(
         partition, replace(IMAGE, leader_epoch=5, partition_epoch=1)
     ),
     "it was deleted or its disk failed": lambda partition: partition.close(),
@@ -137,6 +137,6 @@ def test_a_fetch_that_stays_does_what_one_that_is_heard_in_full_does(partition: 
 def test_other_fetchers_are_never_skipped(partition: Partition) -> None:
     assert not stay(partition, FOREIGN)
     assert not stay(partition, offset=2)
-    take_image(partition, replace(IMAGE, isr=(ME, OTHER), partition_epoch=1))
+    apply_image(partition, replace(IMAGE, isr=(ME, OTHER), partition_epoch=1))
     assert not stay(partition), "it may join"
     assert partition.in_sync.followers[FOLLOWER].last_fetch_ms == NOW_MS

@@ -122,7 +122,7 @@ def test_long_names_fill_no_memory() -> None:
     assert len(client.client_id) == LONGEST_CLIENT_ID
 
 
-def test_a_client_that_is_forgotten_amid_its_push_takes_no_room() -> None:
+def test_a_client_evicted_during_its_push_takes_no_room() -> None:
     telemetry = store(max_series=3)
     for each in range(5):
         client = telemetry.client(UUID(int=each), "app")

@@ -73,7 +73,7 @@ def test_quantiles_are_interpolated(counts: tuple[int, int, int], expected: list
     assert recent.quantiles("times", spread, (0.5, 0.99)) == pytest.approx(expected)
 
 
-def test_quantiles_forget_what_was_before() -> None:
+def test_quantiles_are_of_the_last_interval() -> None:
     recent = Recent(0)
     recent.begin(MINUTE_MS)
     recent.quantiles("times", Histogram((("1", 90), ("4", 90), ("+Inf", 90)), 0), (0.5,))

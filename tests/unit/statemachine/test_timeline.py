@@ -46,7 +46,7 @@ def test_revert_goes_to_the_middle_of_several_marks_and_recording_goes_on() -> N
     assert value.value == 0
 
 
-def test_forgetting_what_is_committed_keeps_the_later_marks() -> None:
+def test_discarding_committed_changes_keeps_later_marks() -> None:
     timeline = Timeline()
     members: TimelineSet[str] = TimelineSet(timeline)
     timeline.mark(1)
@@ -55,7 +55,7 @@ def test_forgetting_what_is_committed_keeps_the_later_marks() -> None:
     members.add("b")
     timeline.mark(3)
     members.discard("a")
-    timeline.forget_below(2)
+    timeline.discard_below(2)
     assert len(timeline) == 2
     timeline.revert_to(2)
     assert list(members) == ["a"]
@@ -99,5 +99,5 @@ def test_against_full_copies(steps: list[tuple[str, Any, Any]]) -> None:
             assert dict(values) == expected
         elif verb == "forget" and copies:
             place = key % len(copies)
-            timeline.forget_below(copies[place][0])
+            timeline.discard_below(copies[place][0])
             del copies[:place]

@@ -42,14 +42,14 @@ class Reader(Counting):
                 # A batch is waited for until it is full, one record is not: so one, and what has come with it.
                 message = self._consumer.poll(POLL_S)
                 if message is not None:
-                    self._take([message, *self._consumer.consume(BATCH, 0.0)])
+                    self._process([message, *self._consumer.consume(BATCH, 0.0)])
         except Exception as error:
             self.failure = error
 
     def _is_at(self, ends: Mapping[int, int] | None) -> bool:
         return ends is not None and all(self.positions[partition] >= end for partition, end in ends.items())
 
-    def _take(self, messages: list[Any]) -> None:
+    def _process(self, messages: list[Any]) -> None:
         from confluent_kafka import KafkaError, KafkaException
 
         now_ns = time.monotonic_ns()

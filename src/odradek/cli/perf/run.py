@@ -76,7 +76,7 @@ class Run:
                 worker.stop()
             for thread in (*senders, *readers):
                 thread.join()
-        self._take_windows(self._passed_s())
+        self._collect_windows(self._passed_s())
         self._count()
         for worker in self._workers:
             if worker.failure is not None:
@@ -102,7 +102,7 @@ class Run:
             time.sleep(TICK_S)
             passed_s = self._passed_s()
             if passed_s - self._shown_s >= self.interval_s:
-                self._take_windows(passed_s)
+                self._collect_windows(passed_s)
             if not self.senders and self._is_over(passed_s, seconds, records):
                 return
 
@@ -114,7 +114,7 @@ class Run:
         """Wait until all acknowledged records are read, or no more arrive."""
         if not self.senders or not self.readers:
             return
-        self._take_windows(self._passed_s())
+        self._collect_windows(self._passed_s())
         last, quiet_since = -1, time.monotonic()
         # Records that were not acknowledged may be read as well: so the number of those that were read says nothing.
         while next(self._unread(), None) is not None and time.monotonic() - quiet_since < self.quiet_s:
@@ -130,10 +130,10 @@ class Run:
     def _read_count(self) -> int:
         return sum(seen.count for reader in self.readers for seen in list(reader.seen.values()))
 
-    def _take_windows(self, passed_s: float) -> None:
+    def _collect_windows(self, passed_s: float) -> None:
         together = Window()
         for worker in self._workers:
-            together.merge(worker.take())
+            together.merge(worker.take_window())
         if not (together.sent or together.acked or together.read) and passed_s - self._shown_s < self.interval_s / 2:
             return
         self.outcome.windows.append((passed_s, together))

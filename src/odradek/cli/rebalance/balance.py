@@ -93,7 +93,7 @@ class Balance:
         """Compute the whole plan."""
         self._spread_domains()
         while step := self._best_step():
-            self._take(step)
+            self._apply(step)
 
     # -- what is counted ----------------------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class Balance:
     def _spread_domains(self) -> None:
         for key in sorted(self.assignment):
             while step := self._domain_step(key):
-                self._take(step)
+                self._apply(step)
 
     def _domain_step(self, key: TopicPartition) -> _Step | None:
         """Move a replica that shares its rack or its machine to one without a replica; the leader last."""
@@ -243,7 +243,7 @@ class Balance:
             by_load[load] = max(before, now), max(then, abs(after - self.means[load]))
         return all(then <= max(before, self._allowed(load)) for load, (before, then) in by_load.items())
 
-    def _take(self, step: _Step) -> None:
+    def _apply(self, step: _Step) -> None:
         replicas = self.assignment[step.key]
         self._count(step.key, -1)
         if step.is_leader:

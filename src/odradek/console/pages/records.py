@@ -13,8 +13,8 @@ from odradek.console.browse import (
     MAX_ROWS,
     Row,
     Search,
+    SearchQuery,
     SearchResult,
-    Wanted,
     begin_following,
     browse,
     follow,
@@ -103,10 +103,10 @@ class Browser:
             if self._page.may(Right.CHANGE):
                 ui.button("Write", icon="edit", on_click=lambda: write_record(self._page, self._topic)).props("outline")
 
-    def _wanted(self) -> Wanted:
+    def _query(self) -> SearchQuery:
         """The request in the form. Raises BrowseError."""
         start = str(self._start.value)
-        return Wanted(
+        return SearchQuery(
             self._topic,
             parse_partitions(str(self._partitions.value or "")),
             start,
@@ -121,7 +121,7 @@ class Browser:
         """Read the records of the form."""
 
         async def reading(cluster: Cluster) -> SearchResult:
-            return await browse(cluster, self._wanted())
+            return await browse(cluster, self._query())
 
         self._button.disable()
         self._state.text = "Reading …"
@@ -149,7 +149,7 @@ class Browser:
             return
 
         async def beginning(cluster: Cluster) -> dict[int, int]:
-            return await begin_following(cluster, self._wanted())
+            return await begin_following(cluster, self._query())
 
         found = await self._page.run(Right.READ, beginning)
         if found is None:
@@ -163,7 +163,7 @@ class Browser:
             return
         self._following = True
         try:
-            found = await self._page.run(Right.READ, lambda cluster: follow(cluster, self._wanted(), self._next))
+            found = await self._page.run(Right.READ, lambda cluster: follow(cluster, self._query(), self._next))
         finally:
             self._following = False
         if found is None:

@@ -142,10 +142,10 @@ class Journal:
     # ---- buffered events of an operation
 
     def hold(self) -> None:
-        """Start to buffer events, until `take`: an operation is being decided."""
+        """Start to buffer events, until `take_held`: an operation is being decided."""
         self._held = []
 
-    def take(self) -> list[BufferedEvent]:
+    def take_held(self) -> list[BufferedEvent]:
         """Return the events since `hold`; later events are written at once again."""
         held, self._held = self._held, None
         return held or []
@@ -231,10 +231,10 @@ class Journal:
             if len(unowned) < MAX_WATCHED:
                 unowned.setdefault(partition, now.monotonic_ms)
 
-    def taken(self, group_id: str, partitions: Iterable[Partition], now: Moment, generation: int) -> None:
+    def assigned(self, group_id: str, partitions: Iterable[Partition], now: Moment, generation: int) -> None:
         """Record that partitions have an owner; one event covers a whole generation."""
         partitions = list(partitions)
-        if self._is_held(lambda: self.taken(group_id, partitions, now, generation)):
+        if self._is_held(lambda: self.assigned(group_id, partitions, now, generation)):
             return
         timeline = self._touch(group_id)
         waited = [timeline.unowned.pop(each, now.monotonic_ms) for each in partitions]

@@ -79,7 +79,7 @@ class GroupRegistry:
         replayed."""
         self._live[group.group_id] = group
 
-    def forget(self, group_id: str) -> ClassicGroup | None:
+    def remove(self, group_id: str) -> ClassicGroup | None:
         """Remove the live group in any state; returns it."""
         return self._live.pop(group_id, None)
 

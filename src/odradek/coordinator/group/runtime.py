@@ -128,7 +128,7 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
             code = ErrorCode(each.error_code)
             self.machine.journal.refused(group_id, code, self.now(), identity, asked="LeaveGroup")
 
-    def forget_topics(self, topics: Mapping[str, UUID]) -> None:
+    def on_topics_deleted(self, topics: Mapping[str, UUID]) -> None:
         """Remove the offsets of deleted topics, in the background; a shard that is loading leaves them to expiry."""
         if self.runtime.active:
             self.spawn(self._apply(lambda: self.machine.commits.drop_topics(topics)))
@@ -150,10 +150,10 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
             journal.hold()
             try:
                 result = operation()
-                held.extend(journal.take())
+                held.extend(journal.take_held())
                 return result
             finally:
-                journal.take()
+                journal.take_held()
 
         try:
             outcome = await self.runtime.run(decide, timeout_ms=self._timeout_ms)

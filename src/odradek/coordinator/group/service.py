@@ -144,7 +144,7 @@ class GroupCoordinator(ShardHost[Shard]):
         deleted = {each.name: topic_id for topic_id, each in delta.deleted_topics.items()}
         if deleted:
             for shard in self.shards.values():
-                shard.forget_topics(deleted)
+                shard.on_topics_deleted(deleted)
 
     def _present_topics(self) -> TopicsView:
         """The cluster's topics; the same object until topics or brokers change."""

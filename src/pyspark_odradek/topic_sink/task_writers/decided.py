@@ -106,7 +106,7 @@ class DecidedCommit(TransactionalCommit):
                 id_ for id_ in ongoing if id_.startswith(f"{self.transactional_id}.") and id_ not in decided
             )
         except (OSError, ProtocolError, RetriableError, ClusterError) as error:
-            self.cluster.forget()
+            self.cluster.reset()
             log.info("what attempts in vain have left open is aborted by its time-out: %s", error)
 
     def _fence_all(self, ids: Iterable[str]) -> None:
@@ -120,7 +120,7 @@ class DecidedCommit(TransactionalCommit):
             except (OSError, ProtocolError, RetriableError, ClusterError):
                 if time.monotonic() > until:
                     raise
-                self.cluster.forget()
+                self.cluster.reset()
                 asked.rotate(-1)
                 time.sleep(FIRST_BACKOFF_MS / 1000)
 
@@ -155,7 +155,7 @@ class DecidedCommit(TransactionalCommit):
                 is_ended = self.end_task(task, time.monotonic() + LAST_BACKOFF_MS / 1000)
                 is_lost = not is_ended and not self.is_there(task, found.batch_id)
             except (OSError, ProtocolError, RetriableError, ClusterError) as error:
-                self.cluster.forget()
+                self.cluster.reset()
                 log.warning("batch %d: %s is not known to be committed: %s", found.batch_id, task.path, error)
                 if time.monotonic() > give_up:
                     return
@@ -213,7 +213,7 @@ class DecidedCommit(TransactionalCommit):
                 found[task] = self.end_task(task, until, committed=committed)
             except (OSError, ProtocolError, RetriableError, ClusterError) as error:
                 found[task] = error
-                self.cluster.forget()
+                self.cluster.reset()
                 if deadline is not None or time.monotonic() > give_up:
                     break
         return found
@@ -311,7 +311,7 @@ class DecidedCommit(TransactionalCommit):
                 return
             decided = set(of_batch or ())
         except (OSError, ProtocolError, RetriableError, ClusterError) as error:
-            self.cluster.forget()
+            self.cluster.reset()
             log.warning("what tasks have written in vain is aborted by its time-out: %s", error)
             return
         in_vain = [task for task in tasks if task not in decided]

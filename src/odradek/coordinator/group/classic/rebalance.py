@@ -192,7 +192,7 @@ class Rebalance:
 
     def retire_id(self, group_id: str) -> None:
         """Remove the live group and its timers."""
-        group = self.groups.forget(group_id)
+        group = self.groups.remove(group_id)
         for kind in ("join", "sync"):
             self.timers.cancel(TimerKey(kind, group_id))
         if group is not None:
@@ -222,7 +222,7 @@ class Rebalance:
         if group.uses_consumer_protocol:
             for member in group.members.values():
                 assigned, owned = held_after_join(member.assignment, member.metadata(group.protocol_name or ""))
-                self.journal.taken(group.group_id, sorted(assigned - owned), now, group.generation_id)
+                self.journal.assigned(group.group_id, sorted(assigned - owned), now, group.generation_id)
         self.journal.rebalance_completed(group.group_id)
 
     # ---- timers

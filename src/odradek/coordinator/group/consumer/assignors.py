@@ -169,16 +169,16 @@ class _Uniform:
             for donor in sorted(self._members, key=lambda each: (-len(self._given[each]), each)):
                 fell = False
                 for partition in list(self._given[donor]):
-                    taker = self._taker(partition, len(self._given[donor]))
-                    if taker is not None:
+                    recipient = self._recipient(partition, len(self._given[donor]))
+                    if recipient is not None:
                         del self._given[donor][partition]
-                        self._given[taker][partition] = None
+                        self._given[recipient][partition] = None
                         moved = fell = True
                 # While a donor gives it takes none, so only later lookups need its new count.
                 for lightest in readers[donor] if fell else ():
                     lightest.decreased(donor)
 
-    def _taker(self, partition: Partition, donor_count: int) -> str | None:
+    def _recipient(self, partition: Partition, donor_count: int) -> str | None:
         best = self._lightest[partition[0]].first()
         return best if len(self._given[best]) + 2 <= donor_count else None
 

@@ -151,7 +151,7 @@ class GroupUpdate:
         if self.cause:
             journal.rebalance(group_id, now, self.cause, self.group_epoch, restart=True)
         journal.released(group_id, self.names(before.held - after.held), now)
-        journal.taken(group_id, self.names(after.assigned - before.assigned), now, self.assignment_epoch)
+        journal.assigned(group_id, self.names(after.assigned - before.assigned), now, self.assignment_epoch)
 
     def names(self, partitions: Partitions) -> list[tuple[str, int]]:
         """Partitions by name, in order; those of deleted topics are omitted."""
