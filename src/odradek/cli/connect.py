@@ -80,6 +80,12 @@ class Target:
         return self.properties.get("security.protocol", "PLAINTEXT").upper()
 
 
+def is_named(context: typer.Context, parameter: str) -> bool:
+    """Whether a parameter is on the command line, not in the environment alone."""
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def target(bootstrap: str, command_config: Path | None) -> Target:
     """The cluster of the options; without --bootstrap-server, `bootstrap.servers` of the file.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from odradek.cli.connect import CommandConfigOption, target
+from odradek.cli.connect import CommandConfigOption, is_named, target
 from odradek.cli.errors import USAGE, CliError
 from odradek.cli.output import note, say
 from odradek.common.numbers import MAX_PORT, parse_natural
@@ -78,6 +78,8 @@ def console(
     from odradek.console.oidc import read_oidc
     from odradek.console.serve import Serving, check, serve, warning
 
+    if config is not None and not is_named(context, "bootstrap_server"):
+        bootstrap_server = None  # ODRADEK_BOOTSTRAP_SERVER is for commands that name no cluster
     clusters = _clusters(bootstrap_server, command_config, config, allow_changes=allow_changes)
     issuer = read_oidc(oidc) if oidc is not None else None
     names, proxies = tuple(hostname or ()), tuple(trusted_proxy or ())

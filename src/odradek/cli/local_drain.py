@@ -63,8 +63,14 @@ def _ask(probes: str, deadline: float) -> dict[str, Any]:
         except (OSError, http.client.HTTPException, ValueError) as error:
             if time.monotonic() > deadline:
                 note = "is odradek.metrics.listener set, and --probes its address?"
-                raise CliError(f"{probes}/drained: {error}; {note}", code=BAD_CONFIG) from None
+                reason = getattr(error, "reason", None) or error
+                raise CliError(f"{probes}/drained: {_one_line(reason)}; {note}", code=BAD_CONFIG) from None
         time.sleep(POLL_S)
+
+
+def _one_line(reason: object) -> str:
+    """Without the number of an error of the system."""
+    return getattr(reason, "strerror", None) or str(reason)
 
 
 def _get(url: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from socketserver import TCPServer
 
 import pytest
 
+from odradek.cli import errors
 from odradek.cli.local_drain import drain_process
 
 
@@ -39,3 +40,13 @@ def test_the_probe_is_asked_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> 
         finally:
             server.shutdown()
             thread.join()
+
+
+def test_a_node_without_probes_gets_one_line() -> None:
+    with socket.socket() as refusing:
+        refusing.bind(("127.0.0.1", 0))  # it never listens
+        where = f"127.0.0.1:{refusing.getsockname()[1]}"
+        with pytest.raises(errors.CliError) as caught:
+            drain_process(os.getpid(), where, 0)
+    hint = "is odradek.metrics.listener set, and --probes its address?"
+    assert str(caught.value) == f"{where}/drained: Connection refused; {hint}"

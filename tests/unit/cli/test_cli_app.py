@@ -122,6 +122,24 @@ def test_a_command_line_that_cannot_be_read_is_one_line(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["console", "--config", "/none"], errors.BAD_CONFIG, "/none: No such file"),
+        (["doctor", "--config", "/none"], errors.BAD_CONFIG, "/none: cannot be read"),
+        (["doctor", "--directory", "/dev/null/data"], errors.FAILED, "a log directory cannot be written to"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_cluster_in_the_environment_gives_way_to_a_file(
+    arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ODRADEK_BOOTSTRAP_SERVER", "127.0.0.1:1")
+    assert run(arguments) == code
+    shown = capsys.readouterr()
+    assert said in shown.out + shown.err
+
+
+@pytest.mark.parametrize(
     ("arguments", "code", "name", "said"),
     [
         (["topics", "list", "--command-config", "/no\033where"], errors.BAD_CONFIG, None, "No such file"),

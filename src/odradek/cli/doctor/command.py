@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek.admin.finding import Report, Severity, counted
-from odradek.cli.connect import CommandConfigOption, Target, administer, target, tls_of
+from odradek.cli.connect import CommandConfigOption, Target, administer, is_named, target, tls_of
 from odradek.cli.errors import FAILED
 from odradek.cli.output import JsonOption, note, print_json, say
 
@@ -24,6 +24,7 @@ APART_S = 5.0
 
 @app.command()
 def doctor(
+    context: typer.Context,
     bootstrap_server: Annotated[
         str | None,
         typer.Option(
@@ -50,14 +51,17 @@ def doctor(
     """Say what to fix, worst first: of this machine, of a configuration (-c), of a running cluster (-b).
 
     Without -b it looks at this machine: its limits, swap, and the disks of --directory, of the configuration, or of
-    the directory where you are. Ends with 1 where something is bad.
+    the directory where you are. ODRADEK_BOOTSTRAP_SERVER counts where neither -c nor -d is given. Ends with 1 where
+    something is bad.
     """
     report = Report()
     directories = list(directory or [])
+    if (config is not None or directories) and not is_named(context, "bootstrap_server"):
+        bootstrap_server = None
     if config is not None:
         directories += _look_at_configuration(config, report)
     if bootstrap_server is None or directories:
-        _look_at_machine(directories or [Path()], report)
+        _look_at_machine(directories or [Path.cwd()], report)
     if bootstrap_server is not None:
         _look_at_cluster(target(bootstrap_server, command_config), watch, report)
     _show(report, as_json=as_json)

@@ -47,7 +47,8 @@ def lab(
     if as_json:
         print_json({"right": is_right, "scenes": results})
     else:
-        say(f"All {len(results)} scenes were as expected." if is_right else "Not all was as expected.")
+        scenes = "The scene was" if len(results) == 1 else f"All {len(results)} scenes were"
+        say(f"{scenes} as expected." if is_right else "Not all was as expected.")
     if not is_right:
         raise typer.Exit(FAILED)
 

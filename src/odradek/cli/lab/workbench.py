@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import time
@@ -26,7 +27,8 @@ SESSION_MS = 6_000
 
 
 # Otherwise the client prints on standard error that a producer was fenced.
-_NO_ERRORS = {"error_cb": lambda error: None}
+_NO_LINES = logging.Logger("odradek.lab", logging.CRITICAL + 1)
+_NO_ERRORS = {"error_cb": lambda error: None, "logger": _NO_LINES}
 
 
 @dataclass(frozen=True, slots=True)

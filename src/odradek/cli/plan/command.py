@@ -15,7 +15,7 @@ from odradek.cli.output import JsonOption, note, print_json, print_table, say
 
 app = typer.Typer(add_completion=False)
 
-_BYTES = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+_BYTES = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _SECONDS = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _NUMBER = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([A-Za-z]*)")
 
@@ -58,7 +58,7 @@ def plan(
     from odradek.cli.plan import profiles, sizing
 
     demand = sizing.Demand(
-        size=round(_amount("--size", size, {key.upper(): factor for key, factor in _BYTES.items()}, upper=True)),
+        size=round(_amount("--size", size, _BYTES, any_case=True)),
         rate=rate,
         latency_ms=_amount("--latency", latency, _SECONDS) * 1000,
         retention_s=_amount("--retention", retention, _SECONDS),
@@ -104,10 +104,12 @@ def _write(texts: dict[str, str], directory: Path) -> None:
         (directory / name).write_text(text, encoding="utf-8")
 
 
-def _amount(option: str, text: str, units: dict[str, float], *, upper: bool = False) -> float:
+def _amount(option: str, text: str, units: dict[str, float], *, any_case: bool = False) -> float:
     """Parse a number with a unit. Raises CliError."""
     found = _NUMBER.fullmatch(text.strip())
-    unit = (found[2].upper() if upper else found[2]) if found else ""
-    if found is None or unit not in units or float(found[1]) <= 0:
-        raise CliError(f"{option} {text}: give a number with one of {', '.join(filter(None, units))}", code=USAGE)
-    return float(found[1]) * units[unit]
+    factors = {unit.upper(): factor for unit, factor in units.items()} if any_case else units
+    factor = factors.get(found[2].upper() if any_case else found[2]) if found else None
+    if found is None or factor is None or float(found[1]) <= 0:
+        named = ", ".join(filter(None, units))
+        raise CliError(f"{option} {text}: give a number above 0 with one of {named}", code=USAGE)
+    return float(found[1]) * factor
