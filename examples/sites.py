@@ -1,4 +1,4 @@
-"""What examples with several clusters do: read a command line, give commands about links, wait for what comes over."""
+"""What examples with several clusters do: read a command line, give commands about links, read what comes over."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from examples.topics import TIMEOUT_S
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
+
+from examples.topics import TIMEOUT_S, reader
 from odradek.testing.processes import ProcessCluster
 
 
@@ -66,3 +69,62 @@ def await_true(there: Callable[[], bool], what: str) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what}: not within {TIMEOUT_S:g} s")
         time.sleep(0.1)
+
+
+class Reading(threading.Thread):
+    """Reads partitions of a site from their start, and gives each record to `take`, until it is stopped.
+
+    Starts at once; the site may go away and come back.
+    """
+
+    def __init__(self, bootstrap: str, partitions: Iterable[tuple[str, int]], take: Callable[[Message], None]) -> None:
+        super().__init__(daemon=True)
+        self._take = take
+        self._is_over = threading.Event()
+        self._consumer = reader(bootstrap)
+        self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in partitions])
+        self.start()
+
+    def run(self) -> None:
+        try:
+            while not self._is_over.is_set():
+                for message in self._consumer.consume(1000, 0.05):
+                    error = message.error()
+                    if error is None:
+                        self._take(message)
+                    elif error.code() != KafkaError._PARTITION_EOF:
+                        raise KafkaException(error)
+        finally:
+            self._consumer.close()
+
+    def stop(self) -> None:
+        """Return when it has ended."""
+        self._is_over.set()
+        self.join(TIMEOUT_S)
+
+
+class Running:
+    """`python -m` with these words, in a process that may be killed and started again. Used with `with`."""
+
+    def __init__(self, *words: str, quiet: bool = False) -> None:
+        """With `quiet` its standard error is not shown."""
+        self._command = [sys.executable, "-m", *words]
+        self._errors = subprocess.DEVNULL if quiet else None
+        self._process = self._start()
+
+    def kill(self) -> None:
+        """As `kill -9`, and start it again."""
+        self._process.kill()
+        self._process.wait()
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        print(*self._command[2:], flush=True)
+        return subprocess.Popen(self._command, stderr=self._errors)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait()

@@ -6,7 +6,6 @@ python -m examples.profiles --edits 5000
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -16,10 +15,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from examples.sites import await_true, odradek, parser_of, print_report
+from examples.sites import Reading, Running, await_true, odradek, parser_of, print_report
 from examples.topics import TIMEOUT_S, create_topic, refuse_failure
 from odradek.testing.processes import ProcessCluster
 
@@ -112,64 +111,11 @@ class Report:
         return "\n".join([*lines, f"{len(first.profiles)} profiles, {differ} differ"])
 
 
-class Screen(threading.Thread):
-    """Reads the merge topic of a site from its start, and keeps the profiles."""
-
-    def __init__(self, bootstrap: str, site: Site) -> None:
-        super().__init__(daemon=True)
-        self._site = site
-        self._is_over = threading.Event()
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "no-group",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "log_level": 2,
-            }
-        )
-        self._consumer.assign([TopicPartition(MERGED, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
-
-    def run(self) -> None:
-        try:
-            while not self._is_over.is_set():
-                for message in self._consumer.consume(1000, 0.05):
-                    if (error := message.error()) is not None:
-                        raise KafkaException(error)
-                    self._site.take(message)
-        finally:
-            self._consumer.close()
-
-    def stop(self) -> None:
-        """Return when it has ended."""
-        self._is_over.set()
-        self.join(TIMEOUT_S)
-
-
-class Merging:
-    """`odradek merge` at a site. Used with `with`."""
-
-    def __init__(self, site: str, other: str, bootstrap: str) -> None:
-        sources = [f"{site}={TOPIC}", f"{other}={other}.{TOPIC}"]
-        self._words = ["merge", *sources, "--into", MERGED, "--compact", "--bootstrap-server", bootstrap]
-        self._process = self._start()
-
-    def kill(self) -> None:
-        """As `kill -9`, and start it again."""
-        self._process.kill()
-        self._process.wait()
-        self._process = self._start()
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        print("odradek", *self._words, flush=True)
-        return subprocess.Popen([sys.executable, "-m", "odradek", *self._words], stderr=subprocess.DEVNULL)
-
-    def __enter__(self) -> Merging:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait()
+def merge(site: str, other: str, bootstrap: str) -> Running:
+    """`odradek merge` at a site."""
+    sources = [f"{site}={TOPIC}", f"{other}={other}.{TOPIC}"]
+    where = ["--bootstrap-server", bootstrap]
+    return Running("odradek", "merge", *sources, "--into", MERGED, "--compact", *where, quiet=True)
 
 
 def edit_profiles(bootstrap: str, site: Site, edits: int) -> None:
@@ -220,10 +166,9 @@ def run(folder: Path, edits: int) -> Report:
         for name, other in (SITES, SITES[::-1]):
             bootstrap = clusters[name].bootstrap_servers
             create_topic(bootstrap, MERGED, PARTITIONS, {"cleanup.policy": "compact"})
-            merges.append(stack.enter_context(Merging(name, other, bootstrap)))
-            screen = Screen(bootstrap, report.sites[name])
-            screen.start()
-            stack.callback(screen.stop)
+            merges.append(stack.enter_context(merge(name, other, bootstrap)))
+            partitions = [(MERGED, number) for number in range(PARTITIONS)]
+            stack.callback(Reading(bootstrap, partitions, report.sites[name].take).stop)
         edit_everywhere(clusters, merges, report, edits)
         ends = {name: all_ends(cluster.bootstrap_servers) for name, cluster in clusters.items()}
         time.sleep(QUIET_S)
@@ -232,7 +177,7 @@ def run(folder: Path, edits: int) -> Report:
     return report
 
 
-def edit_everywhere(clusters: dict[str, ProcessCluster], merges: list[Merging], report: Report, edits: int) -> None:
+def edit_everywhere(clusters: dict[str, ProcessCluster], merges: list[Running], report: Report, edits: int) -> None:
     """Edit at both sites at once, kill the merges meanwhile, and wait until each site has all edits."""
     sites = report.sites
     writers = [

@@ -1,0 +1,1 @@
+"""Tickets: a producer with two sites, and readers at each who drop repeats."""
