@@ -147,6 +147,8 @@ def decode_batches(data: Buffer) -> Iterator[DecodedBatch]:
             raise ValueError(f"byte {position}: record format {header.magic}, not {MAGIC}")
         if not crc_is_valid(batch, header):
             raise ValueError(f"byte {position}: the checksum of the batch at offset {header.base_offset} is wrong")
+        if header.last_offset < header.base_offset:
+            raise ValueError(f"byte {position}: a batch at offset {header.base_offset} ends at {header.last_offset}")
         try:
             records = tuple(_decode_records(batch, header))
         except (ApiError, ProtocolError) as error:

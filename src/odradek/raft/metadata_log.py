@@ -135,6 +135,7 @@ class MetadataLog:
         end_offset, last_epoch = self.log_end_offset, self.last_epoch
         for header in headers:
             assert header.base_offset == end_offset, f"a batch of {header.base_offset} at the end {end_offset}"
+            assert header.last_offset >= end_offset, f"a batch of {header.base_offset} ends at {header.last_offset}"
             assert header.partition_leader_epoch >= last_epoch, f"epoch {header.partition_leader_epoch} < {last_epoch}"
             end_offset, last_epoch = header.last_offset + 1, header.partition_leader_epoch
 
@@ -394,7 +395,8 @@ class MetadataLog:
         self._files[segment_offset] = file
         end = 0
         for position, header in read_batches(data):
-            follows = header.base_offset == (self._batches[-1].last_offset + 1 if self._batches else segment_offset)
+            expected_offset = self._batches[-1].last_offset + 1 if self._batches else segment_offset
+            follows = expected_offset == header.base_offset <= header.last_offset
             batch = memoryview(data)[position : position + header.size_bytes]
             # The checksum covers neither offset nor leader epoch; both only rise: a fall shows a flipped bit there.
             follows = follows and header.partition_leader_epoch >= self.last_epoch

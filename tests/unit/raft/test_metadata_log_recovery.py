@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -11,13 +12,15 @@ import pytest
 from odradek.common.errors import StorageError
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.protocol.record_types import encode_metadata_record
-from odradek.raft.batches import data_batch
+from odradek.raft.batches import data_batch, decode_batches
 from odradek.raft.metadata_log import SYNCED_OFFSET, MetadataLog
+from odradek.record.batch import seal
 from tests.sim.disk import DiskFaults, SimDisk
 from tests.unit.log.test_log_disk_errors import CHANGE, READ, FailingOnce
 
 HOME = Path("/data/__cluster_metadata-0")
 VALUE = encode_metadata_record(TopicRecord(name="orders"), 0)
+LAST_OFFSET_DELTA = 23  # its position in a batch
 SIZE = len(data_batch([VALUE], base_offset=0, leader_epoch=1, now_ms=0))
 
 
@@ -83,6 +86,20 @@ def test_damage_is_torn_where_it_was_not_known_to_be_durable(batch: int, is_torn
     log = home.start()
     assert (log.log_end_offset, log.cut_bytes, home.segments()) == (batch, (4 - batch) * SIZE, {0: batch})
     assert home.start().cut_bytes == 0
+
+
+def test_a_batch_that_ends_before_it_begins_is_damage() -> None:
+    """Its checksum is right: a wrong writer's. The log would end at a negative offset."""
+    batch = bytearray(data_batch([VALUE], base_offset=2, leader_epoch=1, now_ms=0))
+    struct.pack_into(">i", batch, LAST_OFFSET_DELTA, -4)
+    seal(batch)
+    home = Home(4, synced=2)
+    home.bytes_of(0)[2 * SIZE : 3 * SIZE] = batch
+    assert home.start().log_end_offset == 2
+    with pytest.raises(AssertionError, match="a batch of 2 ends at -2"):
+        home.log.append([bytes(batch)])
+    with pytest.raises(ValueError, match="byte 0: a batch at offset 2 ends at -2"):
+        list(decode_batches(batch))
 
 
 @pytest.mark.parametrize(("batch", "is_torn"), [(0, False), (2, False), (3, True)])
