@@ -40,7 +40,7 @@ DIRECTORY_BUGS = (
     Bug(
         "the log that was replaced keeps its name",
         _DRIVER + "_swap",
-        "self._manager.discard(source, after_names_in=partition.log.log_dir)",
+        "self._manager.removal.discard(source, after_names_in=partition.log.log_dir)",
         "pass",
         "two logs bear one name, and a start chooses",
     ),

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.errors import StorageError
 from odradek.common.topic_names import TopicPartition
 from odradek.log.checkpoints import write_topic_id
 from odradek.log.loading import AssignedDirectory, FoundLog, LogLoader
@@ -31,17 +31,6 @@ from odradek.log.stray import rename_stray
 if TYPE_CHECKING:
     from odradek.log.log import Log
     from odradek.log.manager import LogManager
-
-MAX_NAME_BYTES = 255
-
-
-def future_name(topic: str, partition_id: int, random_bits: int) -> str:
-    """The name of a future log's directory. Raises ApiError: INVALID_TOPIC_EXCEPTION, the name is too long for a file
-    system."""
-    name = f"{topic}-{partition_id}.{random_bits:032x}-future"
-    if len(name) > MAX_NAME_BYTES:
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is too long a name for a future log")
-    return name
 
 
 class FutureLogs:
@@ -74,7 +63,9 @@ class FutureLogs:
             write_topic_id(disk, directory, topic_id)
             as_begun = LogDir(log_dir, clean_shutdown=True, checkpointed_start={key: current.log_start_offset})
             found = FoundLog(as_begun, directory, key, current.config, self._manager.random_jitter())
-            log = found.open(disk, self._manager.files, self._manager.clock.now_ms(), self._manager.remove_later)
+            log = found.open(
+                disk, self._manager.files, self._manager.clock.now_ms(), self._manager.removal.remove_later
+            )
         except (OSError, StorageError) as error:
             self._manager.creation_failed(directory, error)
         log.partition_dir.is_new = True
@@ -91,14 +82,14 @@ class FutureLogs:
         log = self.forget(key)
         if log is None:
             return False
-        self._manager.discard(log)
+        self._manager.removal.discard(log)
         return True
 
     def replace(self, key: TopicPartition) -> Log:
         """Replace the log by its future log; the caller discards the old log, whose directory may fail alone.
 
         The future log is complete, and durable except for its last batches; the caller has checked it in the same
-        iteration of the loop. `LogManager.discard` with `after_names_in` makes the names durable before the old files
+        iteration of the loop. `LogRemoval.discard` with `after_names_in` makes the names durable before the old files
         are removed: until then a crash finds both.
 
         Raises:
@@ -145,7 +136,7 @@ class FutureLogs:
         manager, key = self._manager, found.topic_partition
         current = manager.logs.get(key)
         if key in self.logs or (current is not None and log.log_dir == current.log_dir):
-            manager.discard(log)  # a cancelled move
+            manager.removal.discard(log)  # a cancelled move
             return
         use_files(log, manager.files)
         self.logs[key], self.topic_ids[key] = log, found.topic_id
@@ -157,7 +148,7 @@ class FutureLogs:
             manager.notes.append(f"{directory}: the future log was complete, and replaces the log")
             self._swap_in(log)
             if current is not None:
-                manager.discard(current, after_names_in=log.log_dir)
+                manager.removal.discard(current, after_names_in=log.log_dir)
 
 
 def take_epochs_of(future: Log, source: Log) -> None:

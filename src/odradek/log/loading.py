@@ -7,7 +7,6 @@ nothing but the list: each has its own file cache.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,12 +19,12 @@ from odradek.common.ports import Disk
 from odradek.common.topic_names import METADATA_TOPIC, TopicPartition
 from odradek.log.checkpoints import CorruptCheckpointError, read_topic_id
 from odradek.log.config import LogConfig
+from odradek.log.dir_names import DELETED_DIR, FUTURE_DIR, PARTITION_DIR, deleted_path
 from odradek.log.failback_file import is_unfinished
 from odradek.log.files import FileCache
 from odradek.log.log import Log, RemoveLater
 from odradek.log.opening import open_log
 from odradek.log.recovery import begin_directory
-from odradek.log.stray import MAX_NAME_BYTES
 from odradek.settings.options import config, option
 
 if TYPE_CHECKING:
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
 
 # Returns the id of the directory that the controller has for this broker's replica; None if it has none.
 AssignedDirectory = Callable[[str, int], UUID | None]
-PARTITION_DIR = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
-FUTURE_DIR = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)\.[0-9a-f]{32}-future")
-DELETED_DIR = re.compile(r".+\.[0-9a-f]{32}-delete")
 FILES_PER_THREAD = 8
 # Passing work to a thread takes about as long as opening one empty log.
 LOGS_PER_STEP = 8
@@ -212,8 +208,7 @@ class LogLoader:
         for directory, kept_in in self._copies:
             if kept_in in self.failures or directory.parent in self.failures:
                 continue
-            mark = f".{random_bits():032x}-delete"
-            target = directory.parent / (directory.name[: MAX_NAME_BYTES - len(mark)] + mark)
+            target = deleted_path(directory, random_bits())
             try:
                 self._disk.sync_dir(kept_in)
                 self._disk.rename(directory, target)

@@ -20,11 +20,13 @@ from odradek.common.topic_names import TopicPartition
 from odradek.log.checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, write_topic_id
 from odradek.log.compaction.offsets import CleanedOffsets
 from odradek.log.config import LogConfig
+from odradek.log.dir_names import future_name
 from odradek.log.files import MAX_OPEN_FILES, FileCache
-from odradek.log.future import FutureLogs, future_name
+from odradek.log.future import FutureLogs
 from odradek.log.loading import FILES_PER_THREAD, AssignedDirectory, FoundLog, LogLoader
 from odradek.log.log import Log
 from odradek.log.log_dir import NO_DIRECTORY, LogDir
+from odradek.log.log_removal import LogRemoval
 from odradek.log.offset_files import OffsetFiles
 from odradek.log.opening import close_log, use_files
 from odradek.log.placing import CountedLogs, Placing
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
 LOCK = ".lock"
 CLOSING_THREADS = 6
 MANY_LOGS = 100
-MAX_NAME_BYTES = 255
 
 
 class LogManager:
@@ -81,11 +82,10 @@ class LogManager:
             self._starts,
             OffsetFiles(disk, HIGH_WATERMARK, lambda log: log.high_watermark),
         )
-        self._pending_deletion: list[tuple[int, Path]] = []
+        self.removal = LogRemoval(disk, clock, self.random_bits)
         self._deleted: dict[TopicPartition, Log] = {}  # deleted logs whose directories are not renamed yet
         self._closed: dict[Path, None] = {}
         self._failed_to_close: dict[Path, StorageError] = {}
-        self._renamed_in: dict[Path, None] = {}  # log directories with renames that are not durable yet
 
     # -- starting -----------------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class LogManager:
             assigned,
             now_ms=self.clock.now_ms(),
             jitter=self._random.random,
-            remove_later=self.remove_later,
+            remove_later=self.removal.remove_later,
         )
         for log_dir in self.dirs.values():
             try:
@@ -158,7 +158,7 @@ class LogManager:
         for path, reason in loader.failures.items():
             self.take_offline(path, reason)
         loader.release_names(self.random_bits)
-        self._pending_deletion += [(self.clock.monotonic_ms(), path) for path in loader.to_remove]
+        self.removal.remove_later(loader.to_remove, delay_ms=0)
         for found in loader.found.values():
             self.notes += found.notes
             if found.log is not None and not found.log_dir.error:
@@ -273,7 +273,7 @@ class LogManager:
             self.delete((topic, partition_id))
         earlier = self._deleted.pop((topic, partition_id), None)
         if earlier is not None:
-            self.discard(earlier)
+            self.removal.discard(earlier)
         preferred = self.futures.preferred.pop((topic, partition_id), None)
         chosen = log_dir or (preferred if preferred in self.online_dirs() else None) or self._emptiest_dir()
         directory = chosen / f"{topic}-{partition_id}"
@@ -289,7 +289,7 @@ class LogManager:
             found = FoundLog(
                 LogDir(chosen, clean_shutdown=True), directory, (topic, partition_id), config, self._random.random()
             )
-            log = found.begin(self.disk, self.files, self.clock.now_ms(), self.remove_later)
+            log = found.begin(self.disk, self.files, self.clock.now_ms(), self.removal.remove_later)
         except (OSError, StorageError) as error:
             self.creation_failed(directory, error)
         log.partition_dir.is_new = True
@@ -332,7 +332,7 @@ class LogManager:
         """Delete a partition's log; returns whether there was one. Raises StorageError."""
         if not self.schedule_delete(topic_partition):
             return False
-        self.discard(self._deleted.pop(topic_partition))
+        self.removal.discard(self._deleted.pop(topic_partition))
         return True
 
     def schedule_delete(self, topic_partition: TopicPartition) -> bool:
@@ -352,45 +352,11 @@ class LogManager:
         return True
 
     def discard_deleted(self, limit: int) -> bool:
-        """`discard` up to `limit` deleted logs, since a request may delete thousands; returns whether there are more.
+        """Discard up to `limit` deleted logs, since a request may delete thousands; returns whether there are more.
         Raises StorageError."""
         for key in tuple(islice(self._deleted, limit)):
-            self.discard(self._deleted.pop(key))
+            self.removal.discard(self._deleted.pop(key))
         return bool(self._deleted)
-
-    def discard(self, log: Log, *, after_names_in: Path | None = None) -> None:
-        """Rename the directory of a deleted log; it is removed after file.delete.delay.ms.
-
-        The rename is durable before the files are removed, not on return: a sync for each of a thousand partitions
-        would block other requests. If a crash undoes the rename, the directory belongs to no topic, and the next start
-        removes it.
-
-        Args:
-            after_names_in: the names in this directory are made durable before the files are removed.
-        Raises:
-            StorageError: the directory was neither renamed nor removed.
-        """
-        topic, partition_id = log.topic_partition
-        mark = f".{self.random_bits():032x}-delete"
-        stem = f"{topic}-{partition_id}"[: MAX_NAME_BYTES - len(mark)]
-        target = log.log_dir / (stem + mark)
-        log.detach()
-        try:
-            close_log(log, clean=False)
-            try:
-                self.disk.rename(log.directory, target)
-            except OSError as error:
-                if not is_disk_full(error):
-                    raise
-                # The longer name may not fit into a full directory.
-                self.disk.remove_tree(log.directory)
-                return
-        except OSError as error:
-            raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
-        self._renamed_in[log.log_dir] = None
-        if after_names_in is not None:
-            self._renamed_in[after_names_in] = None
-        self._pending_deletion.append((self.clock.monotonic_ms() + log.config.file_delete_delay_ms, target))
 
     def swap_in(self, log: Log, topic_id: UUID | None) -> None:
         """Use a future log as its partition's log; compaction begins at its start again."""
@@ -472,32 +438,6 @@ class LogManager:
         as in Kafka), and those whose flush.ms has passed."""
         return [log for log in self.logs.values() if log.flush_state.is_due(log.log_end_offset, now_ms, log.config)]
 
-    def take_removals(self) -> Callable[[], None]:
-        """Return blocking work that removes the files and directories that are due; it never raises OSError."""
-        now_ms = self.clock.monotonic_ms()
-        due = [path for when, path in self._pending_deletion if when <= now_ms]
-        self._pending_deletion = [(when, path) for when, path in self._pending_deletion if when > now_ms]
-        disk = self.disk
-        renamed_in = tuple(self._renamed_in) if due else ()
-        if due:
-            self._renamed_in.clear()
-
-        def work() -> None:
-            try:
-                for log_dir in renamed_in:
-                    # Otherwise a crash may leave a log with its old name and only a part of its files.
-                    disk.sync_dir(log_dir)
-            except OSError:
-                return
-            for path in due:
-                try:
-                    disk.remove_tree(path) if disk.is_dir(path) else disk.remove(path)
-                except OSError:
-                    # The next start finds it again.
-                    continue
-
-        return work
-
     def checkpoint_work(self) -> Callable[[], None]:
         """Return blocking work that writes the checkpoints of every directory; the work raises StorageError. If a disk
         is full, the old checkpoints stay valid."""
@@ -522,10 +462,6 @@ class LogManager:
         if required:
             return self._cleaned.required(log_dir, self.logs.values())
         return self._cleaned.work(log_dir, self.logs.values()) or (lambda: None)
-
-    def remove_later(self, paths: list[Path], delay_ms: int) -> None:
-        due = self.clock.monotonic_ms() + delay_ms
-        self._pending_deletion += [(due, path) for path in paths]
 
     # -- stopping -----------------------------------------------------------------------------------------------
 

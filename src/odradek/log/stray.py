@@ -12,9 +12,9 @@ from pathlib import Path
 from odradek.common.errors import StorageError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Disk, is_disk_full
+from odradek.log.dir_names import stray_path
 from odradek.log.files import FileCache
 
-MAX_NAME_BYTES = 255
 _log = get_logger("log.stray")
 
 
@@ -26,8 +26,7 @@ def rename_stray(disk: Disk, directory: Path, random_bits: int) -> None:
     """
     if not disk.is_dir(directory) or not disk.list_dir(directory):
         return
-    mark = f".{random_bits:032x}-stray"
-    target = directory.parent / (directory.name[: MAX_NAME_BYTES - len(mark)] + mark)
+    target = stray_path(directory, random_bits)
     disk.rename(directory, target)
     _log.warning("stray partition directory renamed", directory=directory, kept_as=target)
 

@@ -264,4 +264,4 @@ class LogDirMoves:
             "replica move completed", partition=partition.name, source=source.log_dir, target=partition.log.log_dir
         )
         # Last: if the old directory fails now, the replica stays online in the new one.
-        self._manager.discard(source, after_names_in=partition.log.log_dir)
+        self._manager.removal.discard(source, after_names_in=partition.log.log_dir)

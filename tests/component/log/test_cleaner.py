@@ -134,7 +134,7 @@ async def test_a_worker_process_compacts_a_log_and_a_restart_finds_it_so(shop: S
     again = shop.create()
     assert (again.cleaned_offset, values(again)) == (50, [b"9" * 20] * 5)
     assert again.log_end_offset == 50
-    shop.manager.take_removals()()
+    shop.manager.removal.take_due()()
     assert not [path for path in (shop.directory / "t-0").iterdir() if path.suffix in (".deleted", ".cleaned", ".swap")]
 
 
@@ -351,7 +351,7 @@ async def test_a_search_by_time_goes_on_over_a_swap(shop: Shop, steps_before: in
         assert work is not None
         search.take(work())
     assert await shop.cleaner.clean_dirtiest()
-    shop.manager.take_removals()()
+    shop.manager.removal.take_due()()
     while (work := search.next_step()) is not None:
         search.take(work())
     assert search.found is not None

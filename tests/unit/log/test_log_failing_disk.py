@@ -202,7 +202,7 @@ def test_of_two_copies_of_a_log_a_start_keeps_one() -> None:
         logs.manager.futures.forget(("t", 0))
     logs.manager.close()
     again = logs.started()
-    again.take_removals()()
+    again.removal.take_due()()
     (kept,) = [path for path in logs.disk.directories() if path.name.endswith("-future")]
     assert again.futures.logs["t", 0].directory == kept
 
@@ -276,7 +276,7 @@ def test_files_stay_while_the_names_that_replaced_them_are_not_durable() -> None
     logs.manager.delete(("t", 0))
     (gone,) = [path for path in logs.disk.directories() if path.name.endswith("-delete")]
     logs.fails(sync_dir_error=1.0)
-    logs.manager.take_removals()()
+    logs.manager.removal.take_due()()
     assert logs.disk.is_dir(gone)
 
 

@@ -178,7 +178,7 @@ def deleted_soon(home: Home) -> None:
 
 def removed(home: Home) -> None:
     home.manager.delete(KEY)
-    home.manager.take_removals()()
+    home.manager.removal.take_due()()
 
 
 def made_again(home: Home) -> None:
@@ -189,7 +189,7 @@ def made_again(home: Home) -> None:
 
 def made_again_elsewhere(home: Home) -> None:
     home.manager.delete(KEY)
-    home.manager.take_removals()()
+    home.manager.removal.take_due()()
     home.fill(home.manager.create(*KEY, UUID(int=2), {}, log_dir=home.dirs[1]), 12, first_epoch=8)
 
 
@@ -199,7 +199,7 @@ def moved(home: Home) -> None:
         read = home.log.read(future.log_end_offset, max_bytes=1 << 20)
         append_as_follower(future, b"".join(chunk.read() for chunk in read.chunks), now_ms=NOW_MS)
     home.manager.futures.replace(KEY)
-    home.manager.discard(home.log, after_names_in=home.dirs[1])
+    home.manager.removal.discard(home.log, after_names_in=home.dirs[1])
 
 
 def lost(home: Home) -> None:

@@ -387,6 +387,33 @@ def test_a_copy_in_a_directory_that_failed_is_not_taken_over(tmp_path: Path) -> 
     disk.close()
 
 
+def test_a_replaced_log_on_a_full_disk_outlives_the_other_names(tmp_path: Path) -> None:
+    """Nothing can be renamed there, so its files are removed at once."""
+    calls: list[tuple[str, Path]] = []
+
+    class Recording(FixedNamesDisk):
+        def sync_dir(self, path: Path) -> None:
+            calls.append(("sync", path))
+            super().sync_dir(path)
+
+        def remove_tree(self, path: Path) -> None:
+            calls.append(("remove", path))
+            super().remove_tree(path)
+
+    disk, (one, two) = Recording(errno.ENOSPC), (tmp_path / "one", tmp_path / "two")
+    manager = manager_of(disk, one, two)
+    manager.load()
+    log = manager.create("t", 0, UUID(int=1), {}, log_dir=one)
+    manager.futures.create(log, UUID(int=1), two)
+    manager.futures.replace(("t", 0))
+    calls.clear()
+    disk.dead = {one}
+    manager.removal.discard(log, after_names_in=two)
+    assert calls == [("sync", two), ("remove", one / "t-0")]
+    manager.unlock()
+    disk.close()
+
+
 def test_a_copy_that_cannot_be_made_leaves_nothing_of_a_full_disk(tmp_path: Path) -> None:
     class Full(FailingDisk):
         def is_dead(self, path: Path) -> bool:

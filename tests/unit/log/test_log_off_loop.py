@@ -138,7 +138,7 @@ async def test_a_log_is_appended_to_while_its_segments_are_deleted(tmp_path: Pat
     )
     assert log.log_end_offset == 24 + len(starts)
     assert home.disk.steps >= 2
-    await home.disk.run_blocking(home.manager.take_removals())
+    await home.disk.run_blocking(home.manager.removal.take_due())
     names = sorted(path.name for path in log.directory.iterdir())
     assert not [name for name in names if name.endswith(".deleted")]
     assert int(names[0][:20]) >= log.log_start_offset

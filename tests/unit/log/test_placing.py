@@ -71,7 +71,7 @@ def test_the_counts_are_right_whatever_comes_and_goes(manager: LogManager, dirs:
             case "replace" if key in manager.futures.logs:
                 replaced = manager.logs[key]
                 manager.futures.replace(key)
-                manager.discard(replaced)
+                manager.removal.discard(replaced)
             case "give up":
                 manager.futures.delete(key)
         assert +manager.placing.counts == counted(manager)
