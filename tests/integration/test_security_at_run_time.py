@@ -21,6 +21,7 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from odradek.security.tls.development import DAY
 from odradek.testing.faults import NetworkLinks
 from odradek.testing.node_thread import NodeThread
 from tests.support.clients.api_calls import Calls
@@ -170,15 +171,18 @@ def test_another_keystore_is_shown_and_so_is_the_first_again(node: Secured) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "hosts", "reason"),
+    ("name", "hosts", "days", "reason"),
     [
-        ("second", ["127.0.0.1"], "is of CN=second, the present one of CN=first; ssl.allow.dn.changes=true"),
-        ("first", ["localhost"], "lacks 127.0.0.1, which the present one names; ssl.allow.san.changes=true"),
+        ("second", ["127.0.0.1"], 1, "is of CN=second, the present one of CN=first; ssl.allow.dn.changes=true"),
+        ("first", ["localhost"], 1, "lacks 127.0.0.1, which the present one names; ssl.allow.san.changes=true"),
+        ("first", ["127.0.0.1"], -1, "and not now"),
     ],
 )
-def test_a_certificate_of_another_name_is_refused(node: Secured, name: str, hosts: list[str], reason: str) -> None:
+def test_a_certificate_of_another_name_or_time_is_refused(
+    node: Secured, name: str, hosts: list[str], days: int, reason: str
+) -> None:
     """KIP-978."""
-    other = node.certificates.issue(name, hosts, file="other")
+    other = node.certificates.issue(name, hosts, valid=days * DAY, file="other")
     code, text = node.change((LOCATION, SET, str(other)))
     assert code == ErrorCode.INVALID_REQUEST and reason in text
 

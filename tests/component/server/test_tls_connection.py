@@ -29,7 +29,7 @@ SENT, RECEIVED = 20_480, 24_576
 
 def tls_listener(folder: Path, config: ConnectionConfig) -> ScriptedListener:
     identity = Certificates(folder).issue("node")
-    tls = ListenerTls("EXTERNAL", TlsConfig(keystore_type="PEM", keystore_location=str(identity)))
+    tls = ListenerTls("EXTERNAL", TlsConfig(keystore_type="PEM", keystore_location=str(identity)), lambda: 0)
     listener = ScriptedListener(config)
     made = partial(Connection, listener.dispatcher, listener.spec, tls)
     listener.made = partial(TlsAcceptor, tls=tls, make_connection=made)  # type: ignore[assignment]

@@ -157,6 +157,10 @@ def test_a_file_that_is_not_there_is_named() -> None:
         load_identity(STORE, Path.read_bytes)
 
 
+def now_ms() -> int:
+    return int(NOW.timestamp() * 1000)
+
+
 def read_nothing(path: Path) -> bytes:
     raise AssertionError(path)
 
@@ -178,10 +182,10 @@ def test_versions_and_suites_are_those_of_the_settings() -> None:
 
 def test_suites_of_tls_1_3_that_are_not_chosen_are_said(caplog: pytest.LogCaptureFixture) -> None:
     """Python cannot choose among them."""
-    ListenerTls("EXTERNAL", INLINE)
-    ListenerTls("EXTERNAL", replace(INLINE, cipher_suites=("ECDHE-ECDSA-AES128-GCM-SHA256",)))
+    ListenerTls("EXTERNAL", INLINE, now_ms)
+    ListenerTls("EXTERNAL", replace(INLINE, cipher_suites=("ECDHE-ECDSA-AES128-GCM-SHA256",)), now_ms)
     assert caplog.records == []
-    ListenerTls("EXTERNAL", replace(INLINE, cipher_suites=("TLS_AES_256_GCM_SHA384",)))
+    ListenerTls("EXTERNAL", replace(INLINE, cipher_suites=("TLS_AES_256_GCM_SHA384",)), now_ms)
     (line,) = caplog.records
     assert "more are agreed to in TLS 1.3" in line.getMessage()
 

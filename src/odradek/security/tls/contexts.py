@@ -31,18 +31,20 @@ class TlsContext:
     """A context and the properties of its certificate.
 
     Attributes:
-        not_after: the earliest expiry in its chain; None without a certificate.
+        not_before, not_after: when all certificates of its chain are valid; None without a certificate.
         subject, hosts: the subject and the alternative names of the certificate; None and empty without one.
     """
 
-    __slots__ = ("context", "hosts", "not_after", "subject")
+    __slots__ = ("context", "hosts", "not_after", "not_before", "subject")
 
     def __init__(self, context: ssl.SSLContext, identity: Identity | None) -> None:
         self.context = context
+        self.not_before: datetime | None = None
         self.not_after: datetime | None = None
         self.subject: str | None = None
         self.hosts: frozenset[str] = frozenset()
         if identity is not None:
+            self.not_before = max(each.not_valid_before_utc for each in identity.chain)
             self.not_after = min(each.not_valid_after_utc for each in identity.chain)
             self.subject = distinguished_name(identity.chain[0].subject)
             self.hosts = _alternative_names(identity.chain[0])

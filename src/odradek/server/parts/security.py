@@ -114,8 +114,9 @@ def build_security(
     """
     problems: list[str] = []
     peers = (settings.inter_broker_listener_name, settings.first_controller_listener)
-    listeners = _build_tls(settings, specs, _listener_tls, problems)
-    outgoing = _build_tls(settings, dict.fromkeys(peers), _outgoing_tls, problems)
+    now_ms = ports.clock.now_ms
+    listeners = _build_tls(settings, specs, partial(_listener_tls, now_ms, peers), problems)
+    outgoing = _build_tls(settings, dict.fromkeys(peers), partial(_outgoing_tls, now_ms), problems)
     if problems:
         raise ConfigError(problems)
 
@@ -171,13 +172,13 @@ def _build_tls(
 
 
 # Imported only with TLS: its libraries take a third of a node's start.
-def _listener_tls(name: str, config: TlsConfig) -> ListenerTls:
+def _listener_tls(now_ms: Callable[[], int], peers: Iterable[str], name: str, config: TlsConfig) -> ListenerTls:
     from odradek.security.tls.listener import ListenerTls
 
-    return ListenerTls(name, config)
+    return ListenerTls(name, config, now_ms, between_nodes=name in peers)
 
 
-def _outgoing_tls(name: str, config: TlsConfig) -> RenewableContext:
+def _outgoing_tls(now_ms: Callable[[], int], name: str, config: TlsConfig) -> RenewableContext:
     from odradek.security.tls.listener import outgoing_context
 
-    return outgoing_context(name, config)
+    return outgoing_context(name, config, now_ms)
