@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 import time
 from collections.abc import Iterator
-from html import unescape
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,6 +19,7 @@ from odradek.console.oidc_logins import OidcLogins
 from odradek.console.serve import Serving, guarded
 from odradek.console.sessions import Grant
 from odradek.testing.issuer import TokenIssuer
+from tests.support.clients.chromium import MISSING, WIDE, chromium, click, errors, shows
 from tests.support.nodes.certificates import Certificates
 from tests.support.nodes.console import ConsoleProcess, browser, write_clusters
 from tests.support.nodes.node import silent_port
@@ -123,10 +124,12 @@ def test_groups_of_the_issuer_have_rights_by_cluster(
         assert "read-only" not in client.get("/c/ours").text
         assert "There is no cluster theirs here." in client.get("/c/theirs").text
         assert client.get("/logout").headers["location"] == "/login", "a logout is asked for by a form"
-        there = unescape(client.post("/logout").text.partition('<a href="')[2].partition('"')[0])
+        page = client.post("/logout").text
         assert client.get("/c/all").status_code == 303
-        assert outside.get(there).headers["location"] == f"{console.url}/login"
-        (logout,) = issuer.logouts
+        there = page.partition('<form method="post" action="')[2].partition('"')[0]
+        fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page))
+        assert outside.post(there, data=fields).headers["location"] == f"{console.url}/login"
+        logout = issuer.logouts[-1]
         assert logout["client_id"] == CLIENT
         assert len(logout["id_token_hint"].split(".")) == 3
 
@@ -135,6 +138,23 @@ def test_groups_of_the_issuer_have_rights_by_cluster(
         logged_in(console, outside, client)
         assert "There is no cluster ours here." in client.get("/c/ours").text
         assert "read-only" in client.get("/c/theirs").text
+
+
+@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+def test_a_logout_takes_the_token_to_the_issuer_in_no_address(console: ConsoleProcess, issuer: TokenIssuer) -> None:
+    issuer.person = {"preferred_username": "alice"}
+    with chromium(WIDE, "--ignore-certificate-errors") as driver:
+        driver.get(f"{console.url}/c/all")
+        click(driver, "//a[contains(., 'Log in at')]")
+        issuer.logouts.clear()
+        click(driver, "//button[@aria-label='Log out']")
+        assert shows(driver, "Log in at")
+        assert driver.current_url == f"{console.url}/login"
+        # The content policy of the page lets the form through.
+        assert errors(driver) == []
+    (logout,) = issuer.logouts
+    assert logout["method"] == "POST"
+    assert len(logout["id_token_hint"].split(".")) == 3
 
 
 def test_a_token_that_has_ended_is_renewed_or_ends_the_session(

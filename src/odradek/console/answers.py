@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -14,12 +15,14 @@ _POLICY = (
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; worker-src 'self' blob:; "
     "frame-ancestors 'none'; base-uri 'self'; form-action 'self'; object-src 'none'"
 )
-_HEADERS = (
-    (b"content-security-policy", _POLICY.encode()),
+# Of a page whose form goes to an issuer, which may redirect it to another one, and back to a console without TLS.
+FORM_TO_ISSUER = _POLICY.replace("form-action 'self'", "form-action 'self' https:")
+_OTHER_HEADERS = (
     (b"x-frame-options", b"DENY"),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"same-origin"),
 )
+_HEADERS = ((b"content-security-policy", _POLICY.encode()), *_OTHER_HEADERS)
 
 
 async def read_form(receive: Any) -> bytes:
@@ -59,7 +62,12 @@ async def redirect(send: Any, to: str, *headers: tuple[bytes, bytes]) -> None:
 
 
 async def answer(
-    send: Any, status: int, text: str, *headers: tuple[bytes, bytes], content_type: bytes = b"text/html; charset=utf-8"
+    send: Any,
+    status: int,
+    text: str,
+    *headers: tuple[bytes, bytes],
+    content_type: bytes = b"text/html; charset=utf-8",
+    policy: str = _POLICY,
 ) -> None:
     """Answer with a text that no cache keeps."""
     body = text.encode()
@@ -67,7 +75,8 @@ async def answer(
         (b"content-type", content_type),
         (b"content-length", b"%d" % len(body)),
         (b"cache-control", b"no-store"),
-        *_HEADERS,
+        (b"content-security-policy", policy.encode()),
+        *_OTHER_HEADERS,
         *headers,
     ]
     await send({"type": "http.response.start", "status": status, "headers": fields})
@@ -86,12 +95,14 @@ def issuer_page(begin: str, issuer: str, text: str) -> str:
     return _LOGIN_PAGE.format(form=f"<main><h1>Odradek</h1>{_said(text)}{link}</main>")
 
 
-def logged_out_page(to: str, issuer: str) -> str:
-    """Leads on to the issuer, to log out there: a redirect of the form would be refused by the content policy."""
-    where = html.escape(to)
-    link = f'<a href="{where}">Log out at {html.escape(issuer)}, too</a>'
-    page = _LOGIN_PAGE.format(form=f'<main><h1>Odradek</h1><p role="status">You are logged out here.</p>{link}</main>')
-    return page.replace("<title>", f'<meta http-equiv="refresh" content="0; url={where}">\n<title>', 1)
+def logged_out_page(to: str, fields: Mapping[str, str], issuer: str) -> str:
+    """Leads on to the issuer, to log out there: a form that is sent at once, or without scripts by its button."""
+    hidden = "".join(
+        f'<input type="hidden" name="{html.escape(name)}" value="{html.escape(value)}">'
+        for name, value in fields.items()
+    )
+    form = _LOGOUT_FORM.format(action=html.escape(to), hidden=hidden, issuer=html.escape(issuer))
+    return _LOGIN_PAGE.format(form=form)
 
 
 def _said(text: str) -> str:
@@ -129,3 +140,11 @@ _FORM = """<form method="post" action="{action}">
 <button>Log in</button>
 </form>
 """
+
+_LOGOUT_FORM = """<form method="post" action="{action}">
+<h1>Odradek</h1>
+<p role="status">You are logged out here.</p>
+{hidden}
+<button>Log out at {issuer}, too</button>
+</form>
+<script>document.forms[0].submit()</script>"""

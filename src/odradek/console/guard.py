@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, quote
 from odradek.common.errors import ConfigError
 from odradek.console.answers import (
     ALIVE,
+    FORM_TO_ISSUER,
     LOGIN,
     LOGOUT,
     answer,
@@ -217,9 +218,10 @@ class Guard:
         """To the login; from a login at an issuer over there, so that the next one does not go without a question."""
         if self._oidc is not None and session is not None and session.grant is not None:
             self._oidc.revoke(session.grant)
-            to = await self._oidc.end_session_url(session.grant)
+            to, fields = await self._oidc.end_session(session.grant)
             if to:
-                return await answer(send, 200, logged_out_page(to, self._oidc.config.issuer))
+                page = logged_out_page(to, fields, self._oidc.config.issuer)
+                return await answer(send, 200, page, policy=FORM_TO_ISSUER)
         return await redirect(send, LOGIN if self._has_logins else "/")
 
     async def _issuer_page(self, send: Any, status: int, to: str, text: str) -> None:

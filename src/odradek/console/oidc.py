@@ -32,8 +32,6 @@ from odradek.security.sasl.tokens import PublicKeys, Token, UnknownKeyError, che
 CALLBACK = "/oidc/callback"
 DISCOVERY = "/.well-known/openid-configuration"
 SKEW_S = 60
-# Some servers refuse longer addresses; a hint that would exceed this is omitted.
-MAX_HINT = 6_000
 MAX_NAME, MAX_GROUPS = 200, 500
 _TEXTS = ("issuer", "client_id", "client_secret_file", "url", "authorities", "user_claim", "groups_claim")
 
@@ -211,17 +209,18 @@ def authorization_url(endpoints: Endpoints, config: OidcConfig, state: str, nonc
     return _with_query(endpoints.authorization, asked)
 
 
-def end_session_url(endpoints: Endpoints, config: OidcConfig, id_token: str) -> str:
-    """The address that logs a browser out of the issuer too; "" if it has none.
+def end_session_form(config: OidcConfig, id_token: str) -> dict[str, str]:
+    """The fields of the form that logs a browser out of the issuer, too; every issuer takes it by POST.
+
+    In an address the token would be kept by the browser's history and the logs of servers and proxies.
 
     Source: OpenID Connect RP-Initiated Logout 1.0, 2.
     """
-    if not endpoints.end_session:
-        return ""
-    asked = {"client_id": config.client_id, "post_logout_redirect_uri": config.url + LOGIN}
-    if len(id_token) <= MAX_HINT:
-        asked["id_token_hint"] = id_token
-    return _with_query(endpoints.end_session, asked)
+    return {
+        "id_token_hint": id_token,
+        "client_id": config.client_id,
+        "post_logout_redirect_uri": config.url + LOGIN,
+    }
 
 
 def _with_query(address: str, asked: Mapping[str, str]) -> str:

@@ -23,7 +23,7 @@ from odradek.console.oidc import (
     LoginError,
     OidcConfig,
     authorization_url,
-    end_session_url,
+    end_session_form,
 )
 from odradek.console.sessions import Grant
 
@@ -105,12 +105,13 @@ class OidcLogins:
             raise LoginError("the issuer speaks of somebody else")
         return identity, self._grant(granted, identity, grant.nonce)
 
-    async def end_session_url(self, grant: Grant) -> str:
-        """The address that logs a browser out of the issuer too; "" if there is none."""
+    async def end_session(self, grant: Grant) -> tuple[str, dict[str, str]]:
+        """(address, fields) of the form that logs a browser out of the issuer, too; the address may be ""."""
         try:
-            return end_session_url(await self._endpoints(), self.config, grant.id_token)
+            where = (await self._endpoints()).end_session
         except LoginError:
-            return ""
+            where = ""
+        return where, end_session_form(self.config, grant.id_token)
 
     def revoke(self, grant: Grant) -> None:
         """Start to revoke a refresh token after a logout; an error is logged."""

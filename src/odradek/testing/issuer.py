@@ -61,7 +61,7 @@ class TokenIssuer:
         self.person: dict[str, object] = {}
         #: Whether logins get a refresh token, which is good for one more ID token.
         self.refreshes = False
-        #: What browsers that logged out have asked.
+        #: What browsers that logged out have asked, with the method of HTTP.
         self.logouts: list[dict[str, str]] = []
         self._refresh_tokens: dict[str, str] = {}
         self._codes: dict[str, dict[str, str]] = {}
@@ -223,19 +223,28 @@ class _Handler(BaseHTTPRequestHandler):
             asked = {name: values[-1] for name, values in parse_qs(query).items()}
             self._answer(HTTPStatus.FOUND, {}, location=self.server.issuer.authorize(asked))
         elif path == "/logout":
-            asked = {name: values[-1] for name, values in parse_qs(query).items()}
-            self.server.issuer.logouts.append(asked)
-            self._answer(HTTPStatus.FOUND, {}, location=asked["post_logout_redirect_uri"])
+            self._log_out({name: values[-1] for name, values in parse_qs(query).items()})
         else:
             self._answer(HTTPStatus.NOT_FOUND, {"error": "not_found"})
 
     def do_POST(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
-        if self.path != "/token" or length > MAX_REQUEST_BYTES:
+        if self.path not in ("/token", "/logout") or length > MAX_REQUEST_BYTES:
             self.close_connection = True
             self._answer(HTTPStatus.BAD_REQUEST, {"error": "invalid_request"})
             return
         form = {name: values[-1] for name, values in parse_qs(self.rfile.read(length).decode("latin-1")).items()}
+        if self.path == "/logout":
+            self._log_out(form)
+        else:
+            self._grant(form)
+
+    def _log_out(self, asked: dict[str, str]) -> None:
+        """By GET or by POST (OpenID Connect RP-Initiated Logout 1.0, 2)."""
+        self.server.issuer.logouts.append(asked | {"method": self.command})
+        self._answer(HTTPStatus.FOUND, {}, location=asked["post_logout_redirect_uri"])
+
+    def _grant(self, form: dict[str, str]) -> None:
         credentials = _credentials(self.headers.get("Authorization", ""), form)
         if form.get("grant_type") == "authorization_code":
             granted = self.server.issuer.exchange(*credentials, form)

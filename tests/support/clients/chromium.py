@@ -38,8 +38,8 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def chromium(size: tuple[int, int]) -> Iterator[Chrome]:
-    """A browser with a profile of its own."""
+def chromium(size: tuple[int, int], *arguments: str) -> Iterator[Chrome]:
+    """A browser with a profile of its own, and with more arguments."""
     options = ChromeOptions()
     options.binary_location = BROWSER or ""
     if BROWSER and not BROWSER.endswith("headless-shell"):
@@ -53,6 +53,7 @@ def chromium(size: tuple[int, int]) -> Iterator[Chrome]:
         "--disable-background-networking",
         "--no-proxy-server",
         f"--window-size={size[0]},{size[1]}",
+        *arguments,
     ):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})

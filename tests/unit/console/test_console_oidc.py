@@ -12,6 +12,7 @@ from joserfc import jwt
 from joserfc.jwk import OctKey, RSAKey
 
 from odradek.common.errors import ConfigError
+from odradek.console.answers import logged_out_page
 from odradek.console.clusters import ClusterConfig, Right
 from odradek.console.oidc import (
     Endpoints,
@@ -20,7 +21,7 @@ from odradek.console.oidc import (
     LoginError,
     OidcConfig,
     check_id_token,
-    end_session_url,
+    end_session_form,
     read_endpoints,
     read_oidc,
 )
@@ -97,12 +98,15 @@ def test_a_renewed_token_names_the_nonce_of_the_login_or_none(key: RSAKey) -> No
 
 
 def test_a_logout_goes_to_the_issuer_with_its_token() -> None:
-    there = Endpoints("https://a", "https://t", "https://k", "https://id.example.org/logout?realm=work")
-    url = end_session_url(there, CONFIG, "a.b.c")
-    assert url.startswith("https://id.example.org/logout?realm=work&client_id=console&")
-    assert url.endswith("post_logout_redirect_uri=https%3A%2F%2Fconsole.example.org%2Flogin&id_token_hint=a.b.c")
-    assert "id_token_hint" not in end_session_url(there, CONFIG, "x" * 10_000), "some servers refuse such addresses"
-    assert end_session_url(Endpoints("https://a", "https://t", "https://k"), CONFIG, "a.b.c") == ""
+    fields = end_session_form(CONFIG, 'a.b.c"><script>')
+    assert fields == {
+        "id_token_hint": 'a.b.c"><script>',
+        "client_id": "console",
+        "post_logout_redirect_uri": "https://console.example.org/login",
+    }
+    page = logged_out_page("https://id.example.org/logout?realm=work&x=1", fields, ISSUER)
+    assert '<form method="post" action="https://id.example.org/logout?realm=work&amp;x=1">' in page
+    assert 'name="id_token_hint" value="a.b.c&quot;&gt;&lt;script&gt;"' in page
 
 
 def test_other_signatures_are_refused(key: RSAKey) -> None:
