@@ -8,6 +8,7 @@ import gc
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -287,6 +288,12 @@ def test_tests_that_pages_name_exist() -> None:
 def test_the_index_of_the_pages_has_each() -> None:
     linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / "README.md").read_text()))
     assert linked == {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+
+
+def test_the_decision_on_layers_has_those_that_are_checked() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    checked = ["\n".join(each["layers"]).replace("odradek.", "") for each in contracts if each["type"] == "layers"]
+    assert re.findall(r"```\n(.*?)\n```", (ROOT / "docs/adr/0004-layers.md").read_text(), re.DOTALL) == checked
 
 
 def test_every_changelog_entry_is_under_a_version() -> None:

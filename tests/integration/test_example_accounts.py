@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from examples.accounts.generator import commands
@@ -21,8 +22,6 @@ from examples.accounts.model import Account, Event, apply, decide
 from tests.support.clients.confluent import read_all
 from tests.support.nodes.node import Node
 from tests.support.nodes.postgres import Postgres
-
-psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNT = 1500

@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
+from examples.cdc import shop
 from tests.support.clients.confluent import admin, await_ends, read_all
 from tests.support.nodes.node import Node
 from tests.support.nodes.postgres import Postgres
-
-psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
-shop: Any = pytest.importorskip("examples.cdc.shop")
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE, MEANWHILE = 30, 250

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from examples.idempotent.generator import payments
 from tests.support.nodes.node import Node
 from tests.support.nodes.postgres import Postgres
-
-psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
 
 ROOT = Path(__file__).resolve().parents[2]
 PAYMENTS = 3000

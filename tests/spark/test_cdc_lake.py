@@ -10,24 +10,21 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
+import psycopg
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from examples.cdc import lake, shop
+from odradek.capture import capture
+from odradek.capture import database as capture_database
+from odradek.capture import formats as capture_formats
 from tests.spark import jvm
 from tests.spark.jobs import ROOT, environment
 from tests.spark.test_merging_sinks import batches
 from tests.support.nodes.apache_kafka import KafkaUnavailableError, find_java
 from tests.support.nodes.node import Node
 from tests.support.nodes.postgres import Postgres
-
-psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
-capture: Any = pytest.importorskip("odradek.capture.capture")
-capture_database: Any = pytest.importorskip("odradek.capture.database")
-capture_formats: Any = pytest.importorskip("odradek.capture.formats")
-lake: Any = pytest.importorskip("examples.cdc.lake")
-shop: Any = pytest.importorskip("examples.cdc.shop")
 
 
 @contextmanager

@@ -146,7 +146,7 @@ class SummingHandler(logging.StreamHandler[TextIO]):
 
     def sum_up(self, now_s: float) -> None:
         """Write one line for each kind with counted events whose interval is over; negative: for all kinds."""
-        with self.lock:  # type: ignore[union-attr]
+        with self.lock:  # type: ignore[union-attr]  # a handler has one after its __init__
             for key, kind in list(self._kinds.items()):
                 if 0 <= now_s < kind.began_s + COUNTED_S:
                     continue

@@ -87,8 +87,8 @@ class _Http(http.client.HTTPConnection):
         super().connect()
         self.sock.settimeout(self._read_s)
 
-    def response_class(self, sock: socket.socket, **options: Any) -> http.client.HTTPResponse:  # type: ignore[override]
-        return http.client.HTTPResponse(_Answer(sock, self._read_s), **options)  # type: ignore[arg-type]
+    def response_class(self, sock: socket.socket, **options: Any) -> http.client.HTTPResponse:  # type: ignore[override]  # a class there
+        return http.client.HTTPResponse(_Answer(sock, self._read_s), **options)  # type: ignore[arg-type]  # it only reads
 
 
 class _Https(_Http, http.client.HTTPSConnection):

@@ -65,7 +65,7 @@ class _GuardedObject(ssl.SSLObject):
             else:
                 return
 
-    def read(self, len: int = 1024, buffer: Any = None) -> Any:  # noqa: A002
+    def read(self, len: int = 1024, buffer: Any = None) -> Any:  # noqa: A002  # ssl's name
         incoming, fed, outgoing = self.incoming, self.fed, self.outgoing
         pending_bytes = outgoing.pending
         if not fed.pending and incoming.pending:

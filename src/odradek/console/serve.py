@@ -197,7 +197,7 @@ def _application(
 def guarded(inner: Any, serving: Serving, users: Users | None, port: int) -> Guard:
     """An ASGI application behind the guard of a console that listens at a port."""
     named = [*serving.hostnames, *([host_name(urlsplit(serving.oidc.url).netloc)] if serving.oidc else [])]
-    hosts = [serving.host, *named] if serving.host not in ("0.0.0.0", "::") else named  # noqa: S104
+    hosts = [serving.host, *named] if serving.host not in ("0.0.0.0", "::") else named  # noqa: S104  # compared
     is_https = serving.oidc is not None and urlsplit(serving.oidc.url).scheme == "https"
     return Guard(
         inner,

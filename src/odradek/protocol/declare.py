@@ -341,8 +341,8 @@ def _first_init(self: Message, **values: Any) -> None:
     exec(source, scope)  # noqa: S102  # the source is made of declared names alone
     init = scope["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"
-    cls.__init__ = init  # type: ignore[method-assign]
+    cls.__init__ = init  # type: ignore[method-assign]  # the generated one replaces it
     init(self, **values)
 
 
-Message.__init__ = _first_init  # type: ignore[method-assign]
+Message.__init__ = _first_init  # type: ignore[method-assign]  # until a class is used first

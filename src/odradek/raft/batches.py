@@ -70,7 +70,7 @@ def control_batch(messages: Sequence[Message], *, base_offset: int, leader_epoch
     records = [
         Record(
             key=_CONTROL_KEYS[type(message)],
-            value=encode(message, message.version),  # type: ignore[attr-defined]
+            value=encode(message, message.version),  # type: ignore[attr-defined]  # each of _CONTROL_KEYS has it
             timestamp_ms=now_ms,
         )
         for message in messages

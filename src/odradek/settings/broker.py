@@ -163,7 +163,7 @@ class BrokerSettings:
 def build_from(config_class: type[T], values: Mapping[str, Value], explicit: Mapping[str, Any]) -> T:
     """Fill a class of `option()` fields from typed broker values; `explicit` decides between synonyms."""
     arguments = {}
-    for item in dataclasses.fields(config_class):  # type: ignore[arg-type]
+    for item in dataclasses.fields(config_class):  # type: ignore[arg-type]  # T is a dataclass
         spec: OptionSpec | None = item.metadata.get("option")
         if spec is None:
             continue

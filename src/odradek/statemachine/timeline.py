@@ -143,7 +143,7 @@ class TimelineDict(dict[K, V]):
         for key, value in dict(*others, **named).items():
             self[cast(K, key)] = value
 
-    def __ior__(self, other: Any) -> TimelineDict[K, V]:  # type: ignore[override,misc]
+    def __ior__(self, other: Any) -> TimelineDict[K, V]:  # type: ignore[override,misc]  # dict's is overloaded
         self.update(other)
         return self
 

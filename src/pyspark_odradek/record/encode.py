@@ -230,7 +230,7 @@ def _payload(parts: _Parts, first: int, count: int, deltas_ms: npt.NDArray[np.in
         null_replacement=_EMPTY,
     )
     bounds, data = binary_buffers(joined)
-    return memoryview(data)[int(bounds[0]) : int(bounds[-1])]  # type: ignore[arg-type]
+    return memoryview(data)[int(bounds[0]) : int(bounds[-1])]  # type: ignore[arg-type]  # Arrow's buffer has bytes
 
 
 def varint_sizes(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -325,7 +325,7 @@ def _partition_value(value: Any) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     if hasattr(value, "tzinfo"):
-        return value.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")  # type: ignore[no-any-return]
+        return value.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")  # type: ignore[no-any-return]  # a str
     return str(value)
 
 

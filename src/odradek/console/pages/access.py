@@ -97,7 +97,7 @@ async def _acls(page: Page) -> None:
     _section("ACLs")
     labels = {"principal": "Principal", "permission": "Permission", "operation": "Operation", "resource": "Resource"}
     columns: list[Column[Any]] = [
-        Column(name, label, lambda row, at=at: acl_cells(row)[at])  # type: ignore[misc]
+        Column(name, label, lambda row, at=at: acl_cells(row)[at])  # type: ignore[misc]  # the default of `at`
         for at, (name, label) in enumerate(labels.items())
     ]
     columns.append(Column("host", "Host", lambda row: row.host, wide=True))
