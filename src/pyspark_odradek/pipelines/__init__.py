@@ -1,4 +1,4 @@
-"""Spark's Declarative Pipelines over topics: what `odradek pipeline` runs.
+"""Spark's Declarative Pipelines over topics, as `odradek pipeline` runs them.
 
 The files of a pipeline are Spark's own: a spec and Python or SQL definitions, which `spark-pipelines` takes too. Here
 they are registered with Spark's engine, which resolves the graph, makes the tables and runs the flows; `engine`,
@@ -12,7 +12,7 @@ EXIT_FAILED, EXIT_FENCED = 1, 6
 
 
 class PipelineError(Exception):
-    """What the user can mend, in one line, and the exit code of the command."""
+    """An error that the user can correct: its text is one line, with the exit code of the command."""
 
     def __init__(self, message: str, *, code: int = EXIT_FAILED) -> None:
         super().__init__(message)

@@ -1,6 +1,7 @@
-"""What `odradek pipeline` starts, with its command and options as one JSON object. One line for what a user can mend.
+"""The process that `odradek pipeline` starts, with the command and its options as one JSON object.
 
-The options, their defaults and their help are those of `odradek.cli.pipeline`.
+The options, their defaults and their help are those of `odradek.cli.pipeline`. An error that the user can correct is
+printed as one line.
 """
 
 from __future__ import annotations
@@ -131,11 +132,11 @@ def _graph(args: Options, project: Project) -> int:
 def _judged(
     engine: Any, project: Project, renewed: set[str] | None, named: Sequence[str] = ()
 ) -> tuple[Any, Any, list[Any]]:
-    """The definitions as Spark has them, the graph, and what does not fit what is there.
+    """Load the pipeline and compare it with the tables and checkpoints; returns (loaded, graph, findings).
 
     Args:
-        renewed: what the run recreates; None for everything.
-        named: what the run refreshes; it must be in the graph too.
+        renewed: the nodes that the run recreates; None for all.
+        named: the nodes that the run refreshes; they must be in the graph too.
     """
     from pyspark_odradek.pipelines import compatibility, ends, tables
 
@@ -210,7 +211,7 @@ def _run(args: Options, project: Project) -> int:
 
 @contextmanager
 def _metrics(address: str | None) -> Iterator[Any]:
-    """What takes the numbers of a run, with its page at an address, or None. Raises PipelineError."""
+    """Serve the metrics of a run at an address; None without an address. Raises PipelineError."""
     if address is None:
         yield None
         return
@@ -229,7 +230,7 @@ def _metrics(address: str | None) -> Iterator[Any]:
 
 @contextmanager
 def _published(args: Options) -> Iterator[Any]:
-    """What writes the status of a run to a topic, or None. Raises PipelineError."""
+    """The writer of a run's status to a topic; None without the option. Raises PipelineError."""
     if args.progress_to is None:
         yield None
         return
@@ -246,12 +247,12 @@ def _published(args: Options) -> Iterator[Any]:
 
 
 def _names(given: Sequence[str]) -> list[str]:
-    """Names of an option that may be given again, and, as with `spark-pipelines`, with several and commas between."""
+    """The names of a repeatable option; as with `spark-pipelines`, each value may be a list with commas."""
     return [name.strip() for each in given for name in each.split(",") if name.strip()]
 
 
 def _run_in(engine: Any, args: Options, project: Project, ends: Any, metrics: Any = None, published: Any = None) -> int:
-    """Check, run, write down how it ended. Raises PipelineError; returns the exit code."""
+    """Check and run the pipeline, and write its final state; returns the exit code. Raises PipelineError."""
     from py4j.protocol import Py4JError
 
     from pyspark_odradek.pipelines import running
@@ -291,7 +292,7 @@ def _run_in(engine: Any, args: Options, project: Project, ends: Any, metrics: An
 
 
 def _checked(engine: Any, args: Options, project: Project) -> tuple[Any, Any]:
-    """The pipeline, loaded, and its graph. Raises PipelineError where it does not fit what earlier runs have left."""
+    """Load the pipeline; returns (loaded, graph). Raises PipelineError if it contradicts tables or checkpoints."""
     renewed = None if args.full_refresh_all else set(args.full_refresh)
     loaded, graph, findings = _judged(engine, project, renewed, args.refresh)
     for finding in findings:

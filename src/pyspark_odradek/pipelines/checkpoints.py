@@ -1,7 +1,7 @@
-"""What the checkpoints of a pipeline's flows say by themselves: which there are, and how far each has read.
+"""Reads the checkpoints of a pipeline's flows: which flows have one, and the offsets that they have reached.
 
 Spark puts them in `<storage>/_checkpoints/<each part of the target's full name>/<flow>/<number>`, and makes a new
-number at a full refresh. Only local files are read, and no Spark is asked.
+number at a full refresh. Only local files are read, without Spark.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HEAD_LINES = 2  # the version, and the batch's metadata; then a line for each s
 
 
 class Checkpoints:
-    """The checkpoints below a folder, by what their flows write to and the last part of their names."""
+    """The checkpoints below a folder, by target and by the last part of the flow's name."""
 
     def __init__(self, folder: Path) -> None:
         self._flows: dict[tuple[str, str], Path] = {}
@@ -28,14 +28,14 @@ class Checkpoints:
             self._flows[short(".".join(target)), name] = path
 
     def __contains__(self, flow: Flow) -> bool:
-        """Whether a batch of this flow was ever begun."""
+        """Whether a batch of this flow has begun."""
         return any(self._offsets(number) for number in self._numbers(flow))
 
     def offsets(self, flow: Flow) -> list[SourceOffset]:
-        """Where each of its sources goes on that is of topics; empty without a batch.
+        """The next offsets of each source of topics; empty without a batch.
 
-        That is the end of its newest batch, or of the one before where Spark has not noted that the newest was done:
-        it is run again. A first batch that was not done says at least where it was to end.
+        They are the end of the newest batch. If Spark has not recorded its commit, the batch runs again, and they are
+        the end of the batch before; a first batch without a commit has only its planned end.
         """
         checkpoint = next(iter(self._numbers(flow)), None)
         offsets = self._offsets(checkpoint)
@@ -47,7 +47,7 @@ class Checkpoints:
         return [json.loads(line) for line in lines if positions_of(line) is not None]
 
     def _numbers(self, flow: Flow) -> list[Path]:
-        """The folders of its checkpoints, the newest first."""
+        """The folders of the flow's checkpoints, the newest first."""
         folder = self._flows.get((flow.target, flow.name.rsplit(".", 1)[-1]))
         found = [path for path in folder.iterdir() if path.name.isdigit()] if folder is not None else []
         return sorted(found, key=lambda path: -int(path.name))

@@ -1,7 +1,7 @@
-"""Whether a changed pipeline fits what earlier runs have left: its tables and its checkpoints. Plain data, no Spark.
+"""Compares a changed pipeline with the tables and checkpoints of earlier runs. Plain data, no Spark.
 
 Spark reports most of this too, but when the flow starts, or when the first batch reaches the state.
-What a flow was when it last ran is kept beside its checkpoint (`notes.py`); here it is held against what it is to be.
+`notes.py` stores the last state of each flow; here it is compared with the new definition.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WHICH = ("subscribe", "subscribepattern", "assign", "path", "dbtable")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing to know before the start; `stops` where the run would fail or lose what it has."""
+    """A finding before the start; `stops` if the run would fail or lose rows."""
 
     subject: str
     text: str
@@ -34,14 +34,14 @@ def compare(
     renewed: set[str],
     begun: Collection[str] = (),
 ) -> list[Finding]:
-    """What changes, and what does not fit.
+    """The changes of a pipeline, and the contradictions to its tables and checkpoints.
 
     Args:
         graph: the pipeline as it is to run.
         tables: columns of its tables that exist already.
-        before: streaming flows as they were when they last ran; only those whose checkpoint is there.
+        before: the streaming flows of the last run that have a checkpoint.
         renewed: nodes that this run recreates, with their checkpoints.
-        begun: names of flows that have had a checkpoint once.
+        begun: names of flows that have ever had a checkpoint.
     """
     found: list[Finding] = []
     for node in graph.nodes:
@@ -70,7 +70,7 @@ def _without_checkpoint(flow: Flow, *, is_sink: bool) -> Finding:
 
 
 def columns_change(name: str, old: Sequence[Column], new: Sequence[Column], *, streaming: bool) -> list[Finding]:
-    """What a table's new columns mean for the rows that it has."""
+    """The effects of a table's new columns on its rows."""
     if not streaming:
         return _view_changes(name, old, new)
     found = []
@@ -90,7 +90,7 @@ def columns_change(name: str, old: Sequence[Column], new: Sequence[Column], *, s
 
 
 def _view_changes(name: str, old: Sequence[Column], new: Sequence[Column]) -> list[Finding]:
-    """A view is computed whole: nothing of it can fail to fit, but who reads it may want to know."""
+    """The changed columns of a view. It is computed whole, so nothing stops the run; its readers may depend on them."""
     had, has = ({column.name: column.type for column in each} for each in (old, new))
     if had == has:
         return []
@@ -100,7 +100,7 @@ def _view_changes(name: str, old: Sequence[Column], new: Sequence[Column]) -> li
 
 
 def flow_changes(old: Flow, new: Flow, *, is_sink: bool) -> list[Finding]:
-    """What of a streaming flow does not fit its checkpoint."""
+    """The contradictions of a streaming flow to its checkpoint."""
     advice = begin_again(new, is_sink=is_sink)
     found = [*_source_changes(old, new), *_state_changes(old, new)]
     return [Finding(new.name, f"{text}: {advice}", stops=True) for text in found]
@@ -140,7 +140,7 @@ def _names(reads: Sequence[Source]) -> str:
 
 
 def begin_again(flow: Flow, *, is_sink: bool) -> str:
-    """What to do where a flow cannot go on from its checkpoint."""
+    """The advice for a flow that cannot continue from its checkpoint."""
     if is_sink:
         return f"give the flow another name, and it starts without the checkpoint of {flow.name}"
     return _anew(flow.target)

@@ -1,7 +1,7 @@
-"""The ends of a pipeline, where it meets clusters: whether its topics are there, and its sinks are rightly asked for.
+"""Checks the ends of a pipeline, its topics and sinks: whether topics exist, and whether options are valid.
 
-Spark looks at neither before a flow starts, and then tries it three times. A cluster is asked for a moment only: one
-that does not answer is reported, and does not prevent the start, since the source waits for it.
+Spark checks neither before a flow starts, and then tries it three times. The timeout of a cluster is short: one that
+does not respond is reported and does not prevent the start, since the source waits for it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ ANSWER_MS, RETRY_MS = 3000, 1000
 
 @dataclass(frozen=True)
 class End:
-    """What a flow reads or writes by our format.
+    """A source or a sink of a flow in the format `odradek`.
 
-    `options` have names in lower case and may have secrets; `schema` is of what is written, as Spark's JSON, and None
-    where it is read. `is_view` where the flow has no stream of its own: those that read it have.
+    Attributes:
+        options: with lower-case names; they may contain secrets.
+        schema: of the rows that are written, as Spark's JSON; None for a source.
+        is_view: the flow has no stream of its own; the flows that read it have.
     """
 
     flow: str
@@ -48,18 +50,18 @@ class End:
 
 @dataclass(frozen=True)
 class CheckpointState:
-    """Where a flow's checkpoint stands: the offset of each source of topics, and what to do where it cannot go on."""
+    """The state of a flow's checkpoint: the offsets of each source of topics, and advice if it cannot continue."""
 
     offsets: Sequence[SourceOffset]
     advice: str
 
 
 def look(ends: Iterable[End], standing: Mapping[str, CheckpointState] | None = None) -> list[Finding]:
-    """What is wrong with them, and with the checkpoints that are to go on there. Writes nothing to any cluster.
+    """The problems of the ends, and of the checkpoints that continue there. Writes nothing to a cluster.
 
     Args:
         ends: of all flows.
-        standing: flow -> its checkpoint, of those that go on from one.
+        standing: flow -> its checkpoint, of flows that continue from one.
     """
     found: list[Finding] = []
     asked: dict[ClientSettings, list[_Ask]] = {}
@@ -81,7 +83,7 @@ def look(ends: Iterable[End], standing: Mapping[str, CheckpointState] | None = N
 
 
 def _shared_groups(asked: Iterable[Sequence[_Ask]]) -> list[Finding]:
-    """Flows that report as one group to one cluster, as those do that read one view whose source has a groupId."""
+    """Flows that commit as one group in one cluster, such as readers of a view whose source has a groupId."""
     found = []
     for asks in asked:
         flows: dict[str, set[str]] = {}
@@ -103,7 +105,7 @@ def _shared_groups(asked: Iterable[Sequence[_Ask]]) -> list[Finding]:
 
 @dataclass(frozen=True)
 class _Ask:
-    """What to ask a cluster for; `read` has the options of a source, `write` of a sink."""
+    """The needs of one end in a cluster; `read` has the options of a source, `write` those of a sink."""
 
     end: End
     settings: ClientSettings
@@ -112,7 +114,7 @@ class _Ask:
     write: SinkOptions | None = None
 
     def is_made_by_brokers(self) -> bool:
-        """Whether a topic that is missing may be made by brokers as the sink asks them for it, as librdkafka does."""
+        """Whether brokers may create a missing topic when the sink requests its metadata, as librdkafka does."""
         write = self.write
         if write is None or write.delivery != AT_LEAST_ONCE:
             return False
@@ -120,7 +122,7 @@ class _Ask:
 
 
 def _ask(end: End) -> _Ask | None:
-    """Where to ask for which topics. Raises OptionError, of TLS and SASL too."""
+    """The cluster and the topics of an end. Raises OptionError, also for TLS and SASL."""
     if end.schema is None:
         options = parse_read_options(end.options, streaming=True)
         return _Ask(end, _reached_by(options.kafka), sorted({*options.topics, *options.assigned}), options)
@@ -140,7 +142,7 @@ def _ask(end: End) -> _Ask | None:
 
 
 def _reached_by(kafka: Mapping[str, str]) -> ClientSettings:
-    """How to reach a cluster, with files that are there and settings that go together. Raises OptionError."""
+    """The checked client settings of a cluster: files exist, and settings agree. Raises OptionError."""
     settings = ClientSettings.parse(kafka)
     settings.security()
     return settings
@@ -157,7 +159,7 @@ def _missing(cluster: Cluster, ask: _Ask, topic: str) -> Finding:
 
 
 def _makes_no_topics(cluster: Cluster) -> bool:
-    """Whether it is known that no broker makes a topic because somebody asks for it."""
+    """Whether a broker reports `auto.create.topics.enable=false`."""
     try:
         return cluster.broker_setting("auto.create.topics.enable") == "false"
     except (ClusterError, OSError, RetriableError, ProtocolError):
@@ -167,7 +169,7 @@ def _makes_no_topics(cluster: Cluster) -> bool:
 def _answers(
     settings: ClientSettings, asks: Sequence[_Ask], made: set[str], standing: Mapping[str, CheckpointState]
 ) -> list[Finding]:
-    """What one cluster lacks of what it is asked for."""
+    """The problems of the ends in one cluster."""
     short = replace(
         settings,
         request_timeout_ms=min(settings.request_timeout_ms, ANSWER_MS),
@@ -188,7 +190,7 @@ def _answers(
 
 
 def _needed(asks: Sequence[_Ask], made: set[str]) -> dict[str, _Ask]:
-    """The topics that have to be there, each with the one that can do least without it."""
+    """The topics that must exist, each with the end that needs it most."""
     needed: dict[str, _Ask] = {}
     for ask in sorted(asks, key=_Ask.is_made_by_brokers):
         needed |= {name: ask for name in ask.topics if name not in made | needed.keys()}
@@ -196,7 +198,7 @@ def _needed(asks: Sequence[_Ask], made: set[str]) -> dict[str, _Ask]:
 
 
 def _lost(cluster: Cluster, flow: str, options: ReadOptions, standing: CheckpointState) -> list[Finding]:
-    """Whether what a checkpoint is to read next is there. Raises ClusterError."""
+    """A finding for each partition without the records that a checkpoint reads next. Raises ClusterError."""
     sources = [from_json(offset) for offset in standing.offsets]
     if len(sources) == 1:  # of several it is not known which one has these options
         try:

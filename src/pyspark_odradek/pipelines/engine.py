@@ -1,10 +1,10 @@
-"""Spark's pipeline engine, in this process: a session, the graph as Spark resolves it, a run, and running on.
+"""Spark's pipeline engine, in this process: a session, and the graph as Spark resolves it.
 
-Spark takes definitions over Spark Connect alone, and runs a graph once. Its public Python functions register the files
-and run them; that the Connect server lives in our own JVM gives us what Spark sends to no client: the resolved
-graph with its columns, where each flow has its checkpoint, the progress of its queries, and the writer of each flow
-with another trigger. None of it is promised by Spark (docs/adr/0009): `plans`, `tables` and `running` ask for it, too,
-by what is here, and no other module does.
+Spark accepts definitions over Spark Connect alone, and runs a graph once. Its public Python functions register the
+files and run them. The Connect server is in our own JVM, so we can read data that Spark sends to no client: the
+resolved graph with its columns, the folder of each checkpoint, the progress of queries, and the writer of each flow
+with another trigger. These are internals of Spark (docs/adr/0009): only `plans`, `tables` and `running` use them too,
+through this module.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _AUTHENTICATE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 
 
 class Engine:
-    """One Spark with a Connect server that only we may use. End it with `stop`."""
+    """One Spark with a Connect server for this process alone; `stop` ends it."""
 
     def __init__(self, project: Project, *, master: str, log_file: str | None = None) -> None:
-        """Start it. Raises PipelineError where Spark lacks what pipelines need."""
+        """Start Spark. Raises PipelineError if this Spark has no pipelines."""
         self.project = project
         os.environ[_AUTHENTICATE] = secrets.token_hex(32)
         from pyspark_odradek.session import session
@@ -72,12 +72,12 @@ class Engine:
             from pyspark.sql.connect.client.retries import DefaultPolicy
             from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-            # gRPC takes this name alone, and no number, for a machine that needs no certificate.
+            # gRPC accepts this name alone, and no address, for a machine that needs no certificate.
             address = f"sc://localhost:{port}/;token={os.environ[_AUTHENTICATE]};session_id={uuid.uuid4()}"
             self.spark: Any = ConnectSession.builder.remote(address).getOrCreate()
-            # By default it asks a server that is gone for ten minutes; this one is no further than our own JVM.
+            # By default a client retries for ten minutes; this server is in our own JVM, which does not come back.
             self.spark.client.set_retry_policies([DefaultPolicy(max_retries=4)])
-            # The server makes its side of a session at the first question.
+            # The server creates its session at the first request.
             self.spark.conf.get("spark.sql.session.timeZone")
             key = self._class(f"{_CONNECT}.SessionKey")(self.spark._client._user_id or "", self.spark.session_id)
             self.holder = service.sessionManager().getIsolatedSessionIfPresent(key).get()
@@ -97,7 +97,7 @@ class Engine:
 
     @property
     def session(self) -> Any:
-        """The server's own side of the session, in the JVM: what the pipeline's catalog and confs are."""
+        """The session of the Connect server, in the JVM; it has the pipeline's catalog and confs."""
         return self.holder.session()
 
     def object_of(self, name: str) -> Any:
@@ -115,16 +115,16 @@ class Engine:
         return list(self.jvm.scala.jdk.javaapi.CollectionConverters.asJava(collection))
 
     def identifier(self, table: str, database: str) -> Any:
-        """A table's name as Spark's catalog takes it."""
+        """The name of a table for Spark's catalog."""
         option = self.object_of("scala.Option").apply(database)
         return self._class("org.apache.spark.sql.catalyst.TableIdentifier")(table, option)
 
     def always(self, value: Any) -> Any:
-        """A Scala function that answers the same whatever it is asked."""
+        """A constant Scala function of one argument."""
         return self.object_of("scala.collection.immutable.Map").empty().withDefaultValue(value)
 
     def load(self) -> Loaded:
-        """Read the definition files. Raises PipelineError for what they do wrong."""
+        """Read the definition files. Raises PipelineError for an error in them."""
         from pyspark.pipelines.cli import register_definitions
         from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry as Registry
         from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph
@@ -136,7 +136,7 @@ class Engine:
                 self.spark,
                 default_catalog=project.catalog,
                 default_database=project.database,
-                # What is fixed when a session starts has been given to it; Spark's engine fails where it is set again.
+                # Static confs were given to the session at its start; Spark's engine fails if they are set again.
                 sql_conf={name: value for name, value in project.configuration.items() if name in changeable},
             )
         with refused_where(project.spec_path.parent):
@@ -145,9 +145,9 @@ class Engine:
 
 
 def log_py4j_to(log_file: str | os.PathLike[str]) -> None:
-    """Give a file what py4j logs: a call that is cut by the end of the JVM comes with its trace, and is raised, too.
+    """Log messages of py4j to a file: it logs a trace of each call that the end of the JVM interrupts.
 
-    Some of it py4j says to its own loggers, and some to the root.
+    py4j uses its own loggers and the root logger.
     """
     file = logging.FileHandler(log_file)
     folder = Path(py4j.__file__).parent
@@ -172,7 +172,7 @@ def _version() -> str:
 
 @dataclass
 class Loaded:
-    """Definitions that Spark's engine has; `resolve` asks it for the graph, and finds the graph's `ends`."""
+    """The definitions that Spark's engine has loaded; `resolve` returns their graph, and sets its `ends`."""
 
     engine: Engine
     graph_id: str

@@ -1,4 +1,4 @@
-"""A pipeline's graph: what there is, what flows into it, and the same as text and as JSON. Plain data, no Spark."""
+"""The graph of a pipeline, its nodes and flows, and its forms as text and JSON. Plain data, no Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PIPELINE = "pipeline"  # the format of what a flow reads from the pipeline itsel
 
 @dataclass(frozen=True)
 class Column:
-    """One column; the type is as Spark's `simpleString` has it."""
+    """One column; `type` is Spark's `simpleString`."""
 
     name: str
     type: str
@@ -21,7 +21,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Source:
-    """One thing that a flow reads, such as topics; `name` is for people, `options` (names in lower case) to compare."""
+    """A source of a flow, such as topics; `name` is for people, `options` (lower-case names) are compared."""
 
     format: str
     name: str
@@ -31,7 +31,7 @@ class Source:
 
 @dataclass(frozen=True)
 class State:
-    """One operator that keeps state over batches; the types decide whether state still fits."""
+    """An operator with state between batches; the types decide whether a new query can read the state."""
 
     operator: str
     detail: str
@@ -51,9 +51,9 @@ class Node:
 
 @dataclass(frozen=True)
 class Flow:
-    """What fills a node, with state or without.
+    """A query that writes into a node, with or without state.
 
-    `inputs` are the nodes it names; `reads` the leaves of its plan, through views: of the pipeline and from outside.
+    `inputs` are the nodes that it names; `reads` are the leaves of its plan, through views: nodes and outer sources.
     """
 
     name: str
@@ -67,32 +67,32 @@ class Flow:
 
 @dataclass(frozen=True)
 class Graph:
-    """All nodes and flows, in an order in which each is fed by earlier ones."""
+    """All nodes and flows, in topological order."""
 
     name: str
     nodes: tuple[Node, ...]
     flows: tuple[Flow, ...]
 
     def node(self, name: str) -> Node:
-        """The node of a name that the graph has."""
+        """The node with this name, which must exist."""
         return next(node for node in self.nodes if node.name == name)
 
     def flows_into(self, name: str) -> list[Flow]:
         return [flow for flow in self.flows if flow.target == name]
 
     def outside(self, flow: Flow) -> list[str]:
-        """What a flow reads from outside by itself, not through a view of the pipeline."""
+        """The outer sources that a flow reads itself, not through a view of the pipeline."""
         through = {read.name for each in self.flows if each.target in flow.inputs for read in each.reads}
         names = [read.name for read in flow.reads if read.format != PIPELINE]
         return [name for name in dict.fromkeys(names) if name not in through and name not in flow.inputs]
 
     def as_json(self) -> dict[str, Any]:
-        """For programs, and to draw it without Spark."""
+        """The graph as JSON values, for programs, and for pictures without Spark."""
         return {"name": self.name, "nodes": [asdict(n) for n in self.nodes], "flows": [asdict(f) for f in self.flows]}
 
 
 def from_json(data: Mapping[str, Any]) -> Graph:
-    """What `as_json` made."""
+    """The graph from the result of `as_json`."""
     nodes = [Node(**{**each, "columns": _columns(each)}) for each in data["nodes"]]
     flows = [
         Flow(
@@ -114,7 +114,7 @@ def _columns(each: Mapping[str, Any]) -> tuple[Column, ...]:
 
 
 def sorted_graph(name: str, nodes: Iterable[Node], flows: Sequence[Flow]) -> Graph:
-    """A graph in the order of its flow; among equals by name. Whatever is in a circle comes last."""
+    """A graph in topological order, and by name among equals; nodes of a cycle are last."""
     waiting = {node.name: node for node in sorted(nodes, key=lambda node: node.name)}
     needs: dict[str, set[str]] = {name: set() for name in waiting}
     for flow in flows:
@@ -128,7 +128,7 @@ def sorted_graph(name: str, nodes: Iterable[Node], flows: Sequence[Flow]) -> Gra
 
 
 def text_of(graph: Graph) -> str:
-    """The graph for a terminal: each node with its columns, and below it what fills it and from where."""
+    """The graph as text: each node with its columns, its flows, and their sources."""
     lines = [graph.name]
     for index, node in enumerate(graph.nodes):
         last = index == len(graph.nodes) - 1

@@ -1,4 +1,4 @@
-"""What runs leave for the next one and for `status`, in `<storage>/_odradek`: small JSON files, each replaced whole."""
+"""The state of runs for the next run and for `status`, in `<storage>/_odradek`: JSON files that are replaced whole."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Notes:
         self.folder = folder
 
     def read(self, name: str) -> Any:
-        """The content of a file, or None where it is not there. Raises PipelineError for a damaged one."""
+        """The content of a file; None if it does not exist. Raises PipelineError for a damaged one."""
         path = self.folder / name
         try:
             return json.loads(path.read_text(encoding="utf-8"))
@@ -48,7 +48,7 @@ class Notes:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the pipeline while it runs. Raises PipelineError where another process does."""
+        """Lock the pipeline while it runs. Raises PipelineError if another process runs it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("a+", encoding="utf-8") as file:
             if not _locked(file):
@@ -63,7 +63,7 @@ class Notes:
                 file.truncate(0)
 
     def runner(self) -> int | None:
-        """The process that runs the pipeline, or None."""
+        """The id of the process that runs the pipeline; None if there is none."""
         path = self.folder / "lock"
         if not path.exists():
             return None
@@ -75,18 +75,18 @@ class Notes:
         return None
 
     def graph(self) -> Graph | None:
-        """The graph as the last command that asked Spark for it has left it."""
+        """The graph that the last command with Spark has stored; None if there is none."""
         content = self.read(GRAPH)
         return None if content is None else from_json(content)
 
     def flows_before(self, checkpoints: Checkpoints) -> dict[str, Flow]:
-        """Streaming flows as they were when they last ran, of those that have a checkpoint."""
+        """The streaming flows of the last run that have a checkpoint, by name."""
         content: Mapping[str, Any] = self.read(FLOWS) or {}
         flows = from_json({"name": "", "nodes": [], "flows": list(content.values())}).flows
         return {flow.name: flow for flow in flows if flow in checkpoints}
 
     def begun(self, checkpoints: Checkpoints) -> set[str]:
-        """Flows of earlier runs that have, or have had, a checkpoint; those that have one are remembered."""
+        """The flows that have, or have had, a checkpoint; stores those that have one now."""
         known = {*(self.read(BEGUN) or ())}
         there = {*self.flows_before(checkpoints)}
         if there - known:
@@ -94,14 +94,14 @@ class Notes:
         return known | there
 
     def keep_flows(self, graph: Graph) -> None:
-        """Remember how the streaming flows are that run now; what is gone from the files keeps its note."""
+        """Store the streaming flows of this run; the entries of flows that are no longer defined stay."""
         content = self.read(FLOWS) or {}
         content |= {flow["name"]: flow for flow in graph.as_json()["flows"] if flow["streaming"]}
         self.write(FLOWS, content)
 
 
 def _locked(file: TextIO) -> bool:
-    """Take a file's lock; `runner` of another process may hold it for a moment, without running the pipeline."""
+    """Lock a file; returns whether it is locked. Retries, since `runner` of another process holds the lock briefly."""
     deadline = time.monotonic() + MOMENT_S
     while True:
         try:

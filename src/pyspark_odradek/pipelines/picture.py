@@ -1,4 +1,4 @@
-"""The graph as a picture: one HTML page with an SVG in it, which needs nothing from anywhere else."""
+"""The graph as a picture: a self-contained HTML page with an SVG."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 
 from pyspark_odradek.pipelines.graph import EXTERNAL, Graph, Node
 
-# A box is as wide as the longest text in it may be: 36 letters of the name's font, at most 8 of them each.
+# The width of a box is that of its longest possible text: 36 letters of the name's font, of at most 8 pixels each.
 _WIDTH, _HEAD, _LINE, _GAP_X, _GAP_Y, _MARGIN = 308, 44, 16, 90, 28, 24
 _MOST_COLUMNS = 8
 _TEXT_LENGTH = 36
@@ -45,11 +45,11 @@ class _Box:
 
 
 def page(graph: Graph, notes: Mapping[str, str] | None = None) -> str:
-    """The page.
+    """The HTML page of a graph.
 
     Args:
-        graph: in the order of its flow.
-        notes: node → one more line in its box, such as how far it is.
+            graph: in topological order.
+            notes: node → a further line in its box, such as its progress.
     """
     nodes = [*_outside(graph), *graph.nodes]
     layers = _layers(graph, nodes)
@@ -79,7 +79,7 @@ def _outside(graph: Graph) -> list[Node]:
 
 
 def _inputs(graph: Graph, name: str) -> list[tuple[str, bool]]:
-    """What flows into a node, and whether it streams."""
+    """The inputs of a node, each with whether its flow is a stream."""
     return [(each, flow.streaming) for flow in graph.flows_into(name) for each in (*flow.inputs, *graph.outside(flow))]
 
 

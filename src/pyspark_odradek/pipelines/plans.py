@@ -1,6 +1,6 @@
-"""What a flow reads and what state it keeps, read off the plan that Spark has made of it.
+"""Reads the sources and the state of a flow from its plan.
 
-A plan is an object of the JVM: nothing of it is promised, so only names, children, options and types are asked for.
+A plan is an internal object of Spark in the JVM, so only names, children, options and types are read.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def children(node: Any) -> list[Any]:
 
 
 def walk(node: Any) -> Iterator[Any]:
-    """A plan or an expression and all below it, the leaves first."""
+    """A plan or an expression and its descendants, the leaves first."""
     for child in children(node):
         yield from walk(child)
     yield node
 
 
 def reads_of(plan: Any) -> tuple[Source, ...]:
-    """Every leaf that rows come from, in the order of the plan."""
+    """The sources of rows, which are leaves of the plan, in its order."""
     return tuple(source for source in _leaves(plan, None) if source is not None)
 
 
@@ -68,9 +68,9 @@ def _source(leaf: Any, alias: str | None) -> Source | None:
 
 
 def topics_of(plan: Any) -> Iterator[dict[str, str]]:
-    """The options of each stream of the format `odradek`, secrets among them: not to be written down.
+    """The options of each stream of the format `odradek`; they include secrets and must not be stored.
 
-    A table of the catalog has its options elsewhere, and was checked when it was made.
+    The options of a table of the catalog are stored elsewhere, and were checked when it was created.
     """
     for node in walk(plan):
         if node.nodeName() == "StreamingRelationV2" and node.sourceName() == "odradek":
@@ -92,7 +92,7 @@ def _described(kind: str, options: dict[str, str], *, streaming: bool) -> Source
 
 
 def state_of(plan: Any) -> tuple[State, ...]:
-    """The operators that keep state between batches, in the order of the plan."""
+    """The operators with state between batches, in the order of the plan."""
     found = []
     for node in walk(plan):
         below = children(node)
@@ -104,7 +104,7 @@ def state_of(plan: Any) -> tuple[State, ...]:
 
 
 def _state(node: Any, kind: str) -> State | None:
-    """What an operator over streams keeps; None where it keeps nothing."""
+    """The state of a streaming operator; None if it has none."""
     if kind == "Aggregate":
         return _aggregate(node)
     if kind in ("Deduplicate", "DeduplicateWithinWatermark"):

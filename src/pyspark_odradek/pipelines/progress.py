@@ -41,7 +41,7 @@ class Tally:
     last_written_batch_id: int = -1
 
     def count_reports(self, reports: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Count the reports of batches that were not counted yet; returns those that have rows read."""
+        """Count the reports of new batches; returns the reports with rows that were read."""
         new_reports = []
         for report in reports:
             self._update_lag_and_state(report)

@@ -1,4 +1,4 @@
-"""A pipeline's files: the spec that Spark defines, where its state lies, and a first project to start from."""
+"""The files of a pipeline: Spark's spec, the folder of the state, and a template for a first project."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ SELECT page, count(*) AS visits, sum(seconds) AS seconds FROM visits GROUP BY pa
 
 @dataclass(frozen=True)
 class Project:
-    """One pipeline's spec, read and checked.
+    """The checked spec of a pipeline.
 
-    `storage` is what Spark gets; `state` is the local folder below it that is ours (`notes.py`).
+    `storage` is Spark's folder; `state` is our local folder below it (`notes.py`).
     """
 
     spec_path: Path
@@ -100,7 +100,7 @@ class Project:
 
 
 def find_spec(given: str | None, where: Path) -> Path:
-    """The spec that was named, as a file or its folder, or the nearest one upwards. Raises PipelineError."""
+    """The given spec, as a file or its folder; without one, that of the nearest parent folder. Raises PipelineError."""
     if given is not None:
         path = Path(given)
         if path.is_dir():
@@ -173,10 +173,10 @@ def _local(path: Path, storage: str) -> Path:
 
 
 def init(name: str, where: Path, *, bootstrap: str, topic: str) -> Path:
-    """Make a project in a new folder: a spec, a Python file and an SQL file. Returns the folder.
+    """Create a project in a new folder: a spec, a Python file and an SQL file. Returns the folder.
 
     Raises:
-        PipelineError: the name is none for a folder and a pipeline, or the folder is there already.
+        PipelineError: the name is invalid for a folder or a pipeline, or the folder exists.
     """
     if not _NAME.fullmatch(name):
         raise PipelineError(f"{name!r} is no name for a pipeline: letters, digits and _, a letter first")

@@ -1,7 +1,7 @@
-"""The status of a run in a topic as well (`--progress-to`), for those who have no access to its folder.
+"""Writes the status of a run to a topic (`--progress-to`), for readers without access to the folder of the run.
 
-A thread of its own writes the last status every few seconds, and at the end. That the cluster does not take it is said
-once, and never ends the run.
+A thread of its own writes the last status every few seconds, and at the end. If the cluster refuses it, that is
+reported once and does not end the run.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pyspark_odradek.pipelines import PipelineError
 
 EVERY_S = 5.0
 TIMEOUT_MS = 5_000
-# The end of a run does not wait longer for a cluster, which it tries again meanwhile.
+# The longest wait for a cluster at the end of a run; writes are retried meanwhile.
 CLOSES_WITHIN_S = 5.0
 TRIES_AGAIN_S = 0.5
 
 
 class Published:
-    """Writes what `put` brings. Use it as a context manager."""
+    """Writes the statuses of `put`; a context manager."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Published:
         every_s: float = EVERY_S,
         closes_within_s: float = CLOSES_WITHIN_S,
     ) -> None:
-        """Raises PipelineError for an address or properties that cannot be."""
+        """Raises PipelineError for an invalid address or invalid properties."""
         try:
             self._cluster = make_cluster(bootstrap, properties, client_id="odradek-pipeline", timeout_ms=TIMEOUT_MS)
         except ConfigError as error:
@@ -59,7 +59,7 @@ class Published:
         self._thread.join(self._closes_within_s)
 
     def put(self, status: Mapping[str, Any]) -> None:
-        """The status now; of those between two writes the last is written."""
+        """Set the present status; between two writes, only the last one is written."""
         self._last = status
 
     def _run(self) -> None:
@@ -78,7 +78,7 @@ class Published:
                     written = await self._write_last(cluster, written)
 
     async def _write_last(self, cluster: Cluster, written: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Write the status now where it is another one; returns that which is written."""
+        """Write the present status if it has changed; returns the last written one."""
         last = self._last
         if last is None or last is written or await self._write(cluster, last):
             return last

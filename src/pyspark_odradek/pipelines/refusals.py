@@ -1,7 +1,7 @@
-"""What Spark refuses, as one line for the author of the files: which file and line, what is wrong, what to do.
+"""Converts errors of Spark to one line for the author of the files: file and line, the problem, and advice.
 
-Spark speaks to the developer of a driver: classes of errors, SQLSTATEs, stacks of both languages, and for some mistakes
-not of the user's names at all. What is said here is Spark's own sentence where it has one.
+Spark's errors address the developer of a driver: classes of errors, SQLSTATEs, stacks of both languages, and for some
+mistakes none of the user's names. The line is Spark's own sentence if there is one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from pyspark_odradek.pipelines import PipelineError
 
 _TRACE = "Traceback (most recent call last):"
-# Spark's advice that begins with these is of no use to a pipeline's author.
+# Advice of Spark that begins with these does not help the author of a pipeline.
 _ENDS = ("\n\tat ", "SQLSTATE:", "JVM stacktrace", "Search path: [", "To tolerate the error on drop")
 _NO_TARGET = re.compile(r"Unsupported destination (\S+) in flow: (\S+)")
 _OF_THE_LOADER = re.compile(
@@ -30,9 +30,9 @@ _AROUND = re.compile(
     r"|\(?\borg\.apache\.spark\.[\w.$]+Exception(?:\)|:) ",
     re.DOTALL,
 )
-# What a busy machine does: Spark gives each Python process ten seconds, and has no setting for it.
+# Errors on a busy machine: Spark waits ten seconds for each Python process, without a setting for it.
 _PASSING = re.compile(r"Python worker (?:failed to|did not) connect back")
-# What to do about errors of Spark itself, in whose words there is no advice.
+# Advice for errors of Spark whose messages have none.
 _ADVICE = (
     (
         _PASSING,
@@ -59,7 +59,7 @@ _PLACE = re.compile(r"\(line (\d+), pos \d+\)")
 
 
 def first_line(text: object) -> str:
-    """What Spark says, without stacks and codes; of an error that Python has raised below it, that error alone."""
+    """The message of Spark without stacks and codes; if Python raised the error below it, that error alone."""
     said = str(text)
     if _TRACE in said:
         said = _raised_by_python(said.rsplit(_TRACE, 1)[1]) or said
@@ -75,7 +75,7 @@ def first_line(text: object) -> str:
 
 
 def _raised_by_python(trace: str) -> str:
-    """The error that a stack of Python's ends with; ours without its class."""
+    """The error at the end of a Python stack; an error of this package without its class."""
     raised = [line for line in trace.splitlines() if line[:1].strip()]
     kind, _, message = (raised[0] if raised else "").partition(": ")
     if not message or kind.startswith("pyspark_odradek."):
@@ -84,25 +84,25 @@ def _raised_by_python(trace: str) -> str:
 
 
 def is_passing(reason: str) -> bool:
-    """Whether the same may succeed a moment later, with nothing changed."""
+    """Whether a retry without changes may succeed."""
     return _PASSING.search(reason) is not None
 
 
 def advised(reason: str) -> str:
-    """The reason for which Spark gave up, with what to do where that is known and Spark does not say it."""
+    """The reason of a failure, with advice if Spark gives none and it is known here."""
     advice = next((advice for pattern, advice in _ADVICE if pattern.search(reason)), "")
     return f"{reason.rstrip('. ')}: {advice}" if advice and advice not in reason else reason
 
 
 def message_of(error: BaseException) -> str:
-    """The first line of an error, which for one of the JVM is not py4j's."""
+    """The first line of an error; for an error of the JVM, of the JVM's message and not of py4j's."""
     java = getattr(error, "java_exception", None)
     return first_line(error if java is None else java.getMessage() or java)
 
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """What Spark refuses, as one line."""
+    """Convert errors of Spark in this context to a PipelineError of one line."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -114,10 +114,10 @@ def plain_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def refused_where(folder: Path) -> Iterator[None]:
-    """While Spark reads the definition files of a folder: what they do wrong, with the file and the line.
+    """Convert errors in the definition files of a folder to a PipelineError with file and line.
 
-    What the files print goes to stderr, since on stdout is the answer of a command; what Spark's loader prints of each
-    file that it reads goes nowhere.
+    Output of the files goes to stderr, since stdout has the result of the command; the lines that Spark's loader prints
+    for each file are dropped.
     """
     from pyspark.errors import PySparkException
 
@@ -141,7 +141,7 @@ def refused_where(folder: Path) -> Iterator[None]:
 
 
 class _Beside(io.TextIOBase):
-    """What is printed goes to stderr, but for the lines of Spark's loader."""
+    """A stdout that writes to stderr and drops the lines of Spark's loader."""
 
     def __init__(self) -> None:
         self._line = ""
@@ -155,7 +155,7 @@ class _Beside(io.TextIOBase):
 
 
 def _where(error: BaseException, folder: Path) -> str:
-    """The user's own line in a traceback, as `file:line: `; of SQL, the file and the line that Spark's parser names."""
+    """The user's line in a traceback, as `file:line: `; for SQL, the file and line of Spark's parser."""
     found = ""
     trace: TracebackType | None = error.__traceback__
     while trace is not None:
@@ -171,17 +171,17 @@ def _where(error: BaseException, folder: Path) -> str:
 
 
 def name_of(identifier: Any) -> str:
-    """As people call it: without the catalog and the database where they are the default ones."""
+    """The name of an identifier, without the default catalog and database."""
     return short(str(identifier.unquotedString()))
 
 
 def short(name: str) -> str:
-    """A full name without its catalog and its database where they are the default ones."""
+    """A full name without the default catalog and database."""
     return name.removeprefix("spark_catalog.").removeprefix("default.")
 
 
 def origin_of(element: Any) -> str:
-    """Where an element of the graph is defined, as `file:line`; empty where Spark does not know."""
+    """The definition of an element of the graph, as `file:line`; empty if Spark does not know it."""
     path, line = element.origin().filePath(), element.origin().line()
     if path.isEmpty():
         return ""
@@ -189,10 +189,10 @@ def origin_of(element: Any) -> str:
 
 
 def why(listed: Callable[[Any], list[Any]], failed: Sequence[Any]) -> str:
-    """The reason why flows do not resolve: the first one that is a reason of its own, or the circle that they are.
+    """The reason why flows do not resolve: the first that is not another flow's failure, or the cycle of the flows.
 
     Args:
-        listed: makes a Scala collection a list.
+        listed: converts a Scala collection to a list.
         failed: the flows, in the JVM.
     """
     waiting = {}
@@ -210,7 +210,7 @@ def why(listed: Callable[[Any], list[Any]], failed: Sequence[Any]) -> str:
 
 
 def circle_in(reads: dict[str, list[str]]) -> list[str]:
-    """Names that read each other in a ring, each one the next; empty where there is none.
+    """A cycle of names, each of which reads the next; empty if there is none.
 
     Args:
         reads: name -> the names that it reads.

@@ -1,4 +1,4 @@
-"""`odradek pipeline status`: the notes of a pipeline as text. It starts no Spark."""
+"""`odradek pipeline status`: the notes of a pipeline as text, without Spark."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _head(status: Mapping[str, Any], runner: int | None, now: float) -> str:
 
 
 def by_target(status: Mapping[str, Any]) -> dict[str, str]:
-    """For each target of flows, the rows that these read and wrote together, and the status of each."""
+    """The rows read and written by all flows of each target, and the status of each flow."""
     summaries = {}
     for target in dict.fromkeys(flow["target"] for flow in status["flows"]):
         flows = [flow for flow in status["flows"] if flow["target"] == target]

@@ -41,7 +41,7 @@ VIEW_S = 3.0  # supervisors wait ten seconds or longer for a process to end befo
 PAUSE_S = 5.0
 STARTS = 3  # of a run that Spark gives up for a reason that passes
 _ATTEMPTS = "spark.sql.pipelines.maxFlowRetryAttempts"
-# Spark reports the state of a flow as one word of a sentence.
+# Spark reports the state of a flow as a word in a sentence.
 FLOW_EVENT = re.compile(
     r"Flow '?(?P<flow>.+?)'? (?:is |has )?(?P<word>[A-Z]{6,})\b(?P<rest>[^\n]*)(?:\nError: (?P<reason>.*))?", re.DOTALL
 )
@@ -57,8 +57,8 @@ _STATUS = {
 def is_final(reason: str) -> bool:
     """Whether a failed stream may not be started again.
 
-    Where records were lost each start would fail alike; where another driver has the checkpoint, a start would fence
-    that one, and would be fenced in turn.
+    After a loss of records each start would fail again. If another driver has the checkpoint, a start would fence that
+    driver, which would then fence this one.
     """
     return has_raised(reason, DataLossError) or is_fenced(reason)
 
@@ -99,12 +99,12 @@ class RetryPolicy:
 def again_while_it_passes(
     attempt: Callable[[int], T], say: Callable[[str], None], pause: Callable[[float], object]
 ) -> T:
-    """Call `attempt`, with the number of attempts before, again where Spark gave up for a reason that passes.
+    """Call `attempt` with the number of earlier attempts, and retry if Spark failed for a transient reason.
 
     Args:
-        pause: takes seconds.
+        pause: waits for a number of seconds.
     Raises:
-        PipelineError: the reason of the last attempt, with what to do.
+        PipelineError: the reason of the last attempt, with advice.
     """
     number = 0
     while True:
@@ -157,7 +157,7 @@ class Run:
         from pyspark.pipelines.spark_connect_pipeline import start_run
 
         self.failure = ""
-        # Spark keeps the last run of a graph, and starts no other while it does; streams that go on are not of it.
+        # Spark stores the last run of a graph and starts no other while it does; continuous streams are not part of it.
         self.engine.holder.removeAllPipelineExecutions()
         try:
             answers = start_run(

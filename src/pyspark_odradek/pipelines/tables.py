@@ -1,8 +1,8 @@
-"""Tables that outlive the process: Spark's built-in catalog forgets them, and finds their files in its way.
+"""Stores the definitions of tables between runs, because Spark's built-in catalog is in memory.
 
-A pipeline that names no catalog of its own uses Spark's session catalog, which is in memory. Its tables are Parquet
-below the storage; here their definitions are noted when a run has made them, and given to the catalog of the next one.
-A persistent catalog (`catalog:` in the spec, or Hive) keeps its own, and nothing is done for it.
+A pipeline without a catalog of its own uses Spark's session catalog. Its tables are Parquet files below the storage,
+and Spark refuses to create a table over existing files. So a run stores the definitions of its tables, and the next
+run restores them to its catalog. A persistent catalog (`catalog:` in the spec, or Hive) needs nothing of this.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pyspark_odradek.pipelines.plans import texts
 from pyspark_odradek.pipelines.refusals import name_of
 
 _TABLE_TYPE = "org.apache.spark.sql.catalyst.catalog.CatalogTableType"
-# The place of the type among the fields of a CatalogTable.
+# The index of the type among the fields of a CatalogTable.
 _TYPE_FIELD = 1
 
 
 def restore(engine: Engine, notes: Notes) -> None:
-    """Tell the session's catalog of the tables that earlier runs have made and that are still there."""
+    """Restore the tables of earlier runs that still exist to the session's catalog."""
     if not _is_in_memory(engine):
         return
     session = engine.session
@@ -48,7 +48,7 @@ def restore(engine: Engine, notes: Notes) -> None:
 
 
 def _own(engine: Engine, catalog: Any, entry: dict[str, Any]) -> None:
-    """A table with a location counts as somebody else's, which Spark does not empty; this one is the pipeline's."""
+    """Make a table a managed one. Spark does not truncate an external table, which one with a location is."""
     identifier = engine.identifier(entry["table"], entry["database"])
     table = catalog.getTableMetadata(identifier)
     values = [getattr(table, f"copy$default${number}")() for number in range(1, table.productArity() + 1)]
@@ -57,7 +57,7 @@ def _own(engine: Engine, catalog: Any, entry: dict[str, Any]) -> None:
 
 
 def keep(engine: Engine, notes: Notes, graph: Graph) -> None:
-    """Note the tables of the graph that the session's catalog has."""
+    """Store the definitions of the graph's tables that are in the session's catalog."""
     if not _is_in_memory(engine):
         return
     entries = {(entry["database"], entry["table"]): entry for entry in notes.read(TABLES) or []}
@@ -76,12 +76,12 @@ def keep(engine: Engine, notes: Notes, graph: Graph) -> None:
 
 
 def existing(engine: Engine, graph: Graph) -> dict[str, Sequence[Column]]:
-    """The columns of the graph's tables that the session's catalog has."""
+    """The columns of the graph's tables that are in the session's catalog."""
     return {name_of(table.identifier()): columns_of(table.schema()) for table in _existing(engine, graph)}
 
 
 def look_again(engine: Engine, graph: Graph) -> None:
-    """Let the session forget which files the tables had: streams that go on have added others."""
+    """Refresh the session's lists of files of the tables: continuous streams have added files."""
     for table in _existing(engine, graph):
         engine.session.catalog().refreshTable(table.identifier().quotedString())
 

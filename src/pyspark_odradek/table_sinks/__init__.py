@@ -1,1 +1,1 @@
-"""The exactly-once sinks into tables: Delta, Iceberg and PostgreSQL; each needs an extra of its own."""
+"""The exactly-once sinks into tables: Delta, Iceberg and PostgreSQL; each needs its own extra of the package."""

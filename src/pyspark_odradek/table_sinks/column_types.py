@@ -1,4 +1,4 @@
-"""Types of columns that have no types within, as the sinks into tables store them; decimals are each sink's own."""
+"""The stored types of columns with simple types in the sinks into tables; each sink has its own rule for decimals."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from pyspark.sql.types import (
 
 
 class ScalarType(NamedTuple):
-    """One row.
+    """The types of a simple Spark type in the tables.
 
     Attributes:
-        iceberg: a class of `pyiceberg.types`, by name, as that package may not be there.
+        iceberg: the name of a class of `pyiceberg.types`, as that package may not be installed.
         postgresql: the type in SQL.
     """
 
@@ -51,5 +51,5 @@ SCALAR_TYPES = (
 
 
 def scalar_type(type_: DataType) -> ScalarType | None:
-    """The row of a type of Spark, or of one that is derived from it; None for decimals and what has types within."""
+    """The row of a Spark type or of a subclass; None for decimals and for nested types."""
     return next((each for each in SCALAR_TYPES if isinstance(type_, each.spark)), None)

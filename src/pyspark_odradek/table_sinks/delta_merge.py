@@ -1,8 +1,8 @@
-"""What a batch does to a Delta table whose rows have keys: they are replaced, inserted or deleted, in one commit.
+"""Merges a batch into a Delta table by key: rows are replaced, inserted or deleted, in one commit.
 
-The driver reads what the tasks have staged, keeps the last row of each key, and lets delta-rs merge them: it looks
-through the table for these keys and rewrites the files that have any. This module knows nothing of batches that are
-there already, nor of commits that lost against another's: `delta_sink` has both.
+The driver reads the rows that the tasks have staged and selects the last row of each key. delta-rs merges them: it
+searches the table for these keys and rewrites the files that contain any. `delta_sink` skips batches that are already
+committed, and retries commits that conflict with others.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ KEY_TYPES = (
     TimestampNTZType,
     TimestampType,
 )
-# What a merge would break or leave out, by the setting that asks for it.
+# Features that a merge would break or omit, by the setting that enables them.
 NOT_MERGED = {
     "delta.appendOnly": "appendOnly",
     "delta.enableChangeDataFeed": "changeDataFeed",
     "delta.enableDeletionVectors": "deletionVectors",
 }
-# A table may have these without a setting that still asks for them: in files that were written while one did.
+# A table may have these without the setting: in files that were written while it was set.
 IN_FILES = frozenset({"deletionVectors", "typeWidening"})
 CODECS = {"none": "UNCOMPRESSED", "lz4": "LZ4_RAW"}  # of Parquet, where its name is another one than pyarrow's
 
@@ -60,8 +60,8 @@ class Merge:
     """The rows of one batch, one for each key.
 
     Args:
-        rows: of Arrow, as `last_of_each_key` leaves them.
-        keys: the columns by which a row is found in the table.
+            rows: of Arrow, from `last_of_each_key`.
+            keys: the columns that identify a row in the table.
         delete_column: the boolean column that says which rows are deleted; it is not written.
         compression: of the files, by pyarrow's name.
     """
@@ -76,18 +76,18 @@ class Merge:
         self._rows = rows
 
     def without_value(self, names: Iterable[str], partition_columns: list[str]) -> list[str]:
-        """Those of the columns of which a row that is written has no value."""
+        """The columns in which a row that is written has no value."""
         written = self._rows
         if self._delete_column is not None:
             written = written.filter(pc.invert(written.column(self._delete_column)))
         return without_value(written, [name for name in names if name in written.column_names], partition_columns)
 
     def commit(self, table: DeltaTable, properties: CommitProperties) -> None:
-        """Make them part of the table, in one commit. Raises what delta-rs raises."""
+        """Merge the rows into the table in one commit. Raises the errors of delta-rs."""
         before = table.version()
         self._merge(table, properties)
         if table.version() == before:
-            # delta-rs commits nothing where no row changes, as where keys that go are not there; the number must be.
+            # delta-rs makes no commit if no row changes; but the number must be committed.
             columns = table.metadata().partition_columns or None
             table.create_write_transaction([], "append", table.schema(), columns, commit_properties=properties)
 
@@ -114,7 +114,7 @@ class Merge:
 
 
 def read_rows(place: str, names: Iterable[str], schema: pa.Schema) -> pa.Table:
-    """What tasks have written into these files, in this order.
+    """The rows of these staged files, in this order.
 
     Raises:
         StagingError: a file cannot be read.
@@ -134,7 +134,7 @@ def read_rows(place: str, names: Iterable[str], schema: pa.Schema) -> pa.Table:
 
 
 def last_of_each_key(rows: pa.Table, keys: list[str]) -> pa.Table:
-    """The rows behind which none has the same key, in their order. No key may be null."""
+    """The last row of each key, in their order. No key may be null."""
     names = [str(number) for number in range(len(keys))]
     numbered = pa.table([*(rows.column(key) for key in keys), np.arange(rows.num_rows)], [*names, "row"])
     last = numbered.group_by(names).aggregate([("row", "max")]).column("row_max")
@@ -144,7 +144,7 @@ def last_of_each_key(rows: pa.Table, keys: list[str]) -> pa.Table:
 
 
 def without_value(rows: pa.Table, names: list[str], partition_columns: list[str]) -> list[str]:
-    """Those of the columns of which a row has no value; an empty text that divides files is none to Delta."""
+    """The columns in which a row has no value; for Delta, an empty text in a partition column is none."""
     return [
         name
         for name in names
@@ -158,7 +158,7 @@ def without_value(rows: pa.Table, names: list[str], partition_columns: list[str]
 
 
 def check_keys(schema: StructType, keys: list[str]) -> None:
-    """Raise OptionError for a column that is no key: not all agree what NaN and the two zeros are equal to."""
+    """Raise OptionError for a column that cannot be a key: readers differ in what equals NaN and the two zeros."""
     for name in keys:
         if not isinstance(schema[name].dataType, KEY_TYPES):
             kind = schema[name].dataType.simpleString()
@@ -166,7 +166,7 @@ def check_keys(schema: StructType, keys: list[str]) -> None:
 
 
 def refuse_what_is_not_merged(table: DeltaTable, path: str) -> None:
-    """Raise OptionError where the table promises to its readers what a merge would not keep."""
+    """Raise OptionError if the table has a feature that a merge would break."""
     settings = table.metadata().configuration
     asked = [what for name, what in NOT_MERGED.items() if str(settings.get(name, "")).lower() == "true"]
     asked += sorted(IN_FILES & set(table.protocol().writer_features or ()) - set(asked))

@@ -2,11 +2,11 @@
 
 With `keyColumns` the driver merges their rows by key instead (`delta_merge`), in one commit as well.
 
-The commit bears the query's id and the batch's number as Delta's own transaction identifier, in the same atomic step
-as the files. A batch that Spark runs again finds its number and is left out; files that no commit names are seen by
-no reader, and `vacuum` removes them. delta-rs keeps the number but does not refuse an old one, and merges commits that
-come at the same time; so a commit is tried at exactly the version that was looked at, and a second look follows where
-it lost.
+The commit contains the query's id and the batch's number as Delta's transaction identifier, in the same atomic step as
+the files. If Spark runs a batch again, its number is found and the batch is skipped; files that no commit names are
+invisible to readers, and `vacuum` removes them. delta-rs stores the number but does not refuse an old one, and merges
+concurrent commits; so a commit is tried on exactly the version that was read, and after a conflict the table is read
+again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from pyspark_odradek.table_sinks.table_sink import (
 log = logging.getLogger("pyspark_odradek")
 
 TRIES = 20  # commits of others that may come between a look at the table and ours
-# What a table may ask of its writers: files with rows appended to it keep all of these.
+# Writer features that appended files do not break.
 KEPT_FEATURES = frozenset(
     {
         "allowColumnDefaults",
@@ -79,7 +79,7 @@ KEPT_FEATURES = frozenset(
         "vacuumProtocolCheck",
     }
 )
-# Of columns that a table computes or checks; this sink does neither.
+# The metadata of columns that a table computes or checks; this sink does neither.
 COMPUTED = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
 
 
@@ -102,7 +102,7 @@ class DeltaStreamWriter(TableStreamWriter):
         with _columns_that_fit(self.path):
             DeltaSchema.from_arrow(arrow_schema(self.written))
         check_keys(schema, self.keys)
-        # What delta-rs writes into the log for a negative decimal is read by no reader, nor does it read what is right.
+        # delta-rs writes negative decimals to the log as a text that no reader reads, and does not read the right one.
         self.partition_columns = self.partition_columns_of(BinaryType, DecimalType)
         if len(self.partition_columns) == len(self.written):
             raise OptionError("partitionColumns names all columns: Delta's files hold the others, so leave one out")
@@ -128,7 +128,7 @@ class DeltaStreamWriter(TableStreamWriter):
         return is_new
 
     def _commit(self, task: Task, change: Callable[[DeltaTable, CommitProperties], None]) -> bool:
-        """Make a change with the batch's number, on top of the version that was looked at; False where it is there."""
+        """Commit a change and the batch's number on the version that was read; False if the batch is already there."""
         plan = self.plan(task.batch_id)
         backoff = Backoff(FIRST_PAUSE_MS, LAST_PAUSE_MS)
         for tried in range(TRIES):
@@ -178,7 +178,7 @@ class DeltaStreamWriter(TableStreamWriter):
         merge.commit(table, properties)
 
     def _remove(self, files: list[WrittenFile]) -> None:
-        """What was merged is in the table's own files; what stays is seen by no reader, and `vacuum` removes it."""
+        """Remove staged files after their merge; `vacuum` removes those that cannot be removed now."""
         folder = PlaceFolder(self.path)
         for file in files:
             try:
@@ -187,10 +187,10 @@ class DeltaStreamWriter(TableStreamWriter):
                 log.warning("%s, whose rows are in %s, could not be removed: %s", file.name, self.path, error)
 
     def table(self) -> DeltaTable:
-        """The table as it is now, made where it is not there.
+        """The newest version of the table, which is created if it does not exist.
 
         Raises:
-            OptionError: its columns do not fit, or it asks more of a writer than this sink does.
+            OptionError: its columns do not match, or it requires a writer feature that this sink does not have.
             ClusterError: it cannot be opened.
         """
         wanted = arrow_schema(self.written)
@@ -225,7 +225,7 @@ class DeltaStreamWriter(TableStreamWriter):
         return table
 
     def _is_there(self, table: DeltaTable, task: Task, plan: str) -> bool:
-        """Whether the table has the batch; its plan is kept as the version of an identifier of its own, 0 for none."""
+        """Whether the table has the batch. Its plan is the version of a second transaction identifier, 0 for none."""
         found = table.transaction_version(f"{task.query_id}.plan")
         return is_written(
             table.transaction_version(task.query_id),
@@ -236,11 +236,11 @@ class DeltaStreamWriter(TableStreamWriter):
         )
 
     def _look_for(self, files: list[WrittenFile]) -> None:
-        """Look whether each file is where the table's log would say: no reader could read the table otherwise.
+        """Check that each file exists at its path in the table's log: otherwise no reader could read the table.
 
         Raises:
-            StagingError: one is not there.
-            ClusterError: the store does not let the driver look.
+            StagingError: a file does not exist.
+            ClusterError: the store does not let the driver read.
         """
         system, root = open_place(self.path, "path")
         try:
@@ -258,7 +258,7 @@ class DeltaStreamWriter(TableStreamWriter):
                 )
 
     def _refuse_empty(self, columns: list[str], who: str, batch_id: int) -> None:
-        """Raise ClusterError where rows have no value in columns that need one; `who` says who needs it."""
+        """Raise ClusterError if rows have no value in required columns; `who` is the reason for the text."""
         if columns:
             raise ClusterError(
                 f"batch {batch_id} was refused: rows of it have no {', '.join(columns)}, which {who}. Nothing of it "
@@ -267,12 +267,12 @@ class DeltaStreamWriter(TableStreamWriter):
 
 
 def _as_version(plan: str) -> int:
-    """A plan as 63 bits; 0 where it is not known."""
+    """A plan as a number of 63 bits; 0 if it is unknown."""
     return int(plan or "0", 16) >> 1
 
 
 def _check_types(schema: StructType) -> None:
-    """Raise OptionError for types that Delta has not."""
+    """Raise OptionError for types that do not exist in Delta."""
     for each in schema:
         try:
             DeltaSchema.from_arrow(arrow_schema(StructType([each])))
@@ -283,7 +283,7 @@ def _check_types(schema: StructType) -> None:
 
 @contextmanager
 def _columns_that_fit(path: str) -> Iterator[None]:
-    """Raise OptionError for columns that delta-rs does not take, such as two that differ by case only."""
+    """Raise OptionError for columns that delta-rs refuses, such as two names that differ only by case."""
     try:
         yield
     except (DeltaError, OSError):
@@ -297,7 +297,7 @@ def _never_null(table: DeltaTable) -> list[str]:
 
 
 def _refuse_what_is_not_kept(table: DeltaTable, path: str) -> None:
-    """Raise OptionError where files that are just added would break what the table promises to its readers."""
+    """Raise OptionError if the table has a feature that added files would break."""
     settings = table.metadata().configuration
     kept = [name.removeprefix("delta.") for name in settings if name.startswith("delta.constraints.")]
     if settings.get("delta.columnMapping.mode", "none") != "none":
@@ -314,18 +314,19 @@ def _refuse_what_is_not_kept(table: DeltaTable, path: str) -> None:
 
 
 def _said(error: Exception) -> str:
-    """The first line: what follows is where in delta-rs it was raised."""
+    """The first line of an error; the others are the place in delta-rs that raised it."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def _partition_value(value: Any) -> str | None:
-    """As Delta's log has it: the text of the value, true and false in small letters."""
+    """A partition value in Delta's log: its text, with true and false in lower case."""
     if value is None:
         return None
     if isinstance(value, bool):
         return str(value).lower()
     if hasattr(value, "tzinfo"):
-        return value.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")  # type: ignore[no-any-return]  # a str
+        text: str = value.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
+        return text
     return str(value)
 
 

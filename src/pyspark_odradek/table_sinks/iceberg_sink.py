@@ -1,12 +1,12 @@
 """An exactly-once sink into an Iceberg table: tasks write Parquet files, the driver adds them in one commit.
 
 The commit sets a property of the table, `odradek.batch.<query id>`, to the batch's number and plan, in the same step as
-it adds the files; a property stays where snapshots expire. A batch that Spark runs again finds its number and is left
-out, and no reader sees files that no snapshot names.
+it adds the files; a property outlives the expiry of snapshots. If Spark runs a batch again, its number is found and the
+batch is skipped; files that no snapshot names are invisible to readers.
 
-A commit holds only where the table's newest snapshot is still the one that was looked at. Since 0.12 pyiceberg tries a
-commit that lost again on top of the newer snapshot, without a look at our property: that is turned off for the table
-object that commits, and the sink looks again itself.
+A commit succeeds only if the table's newest snapshot is still the one that was read. Since 0.12 pyiceberg retries a
+commit after a conflict on the newer snapshot, without a check of our property: that is turned off for the table object
+that commits, and the sink reads the table again itself.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ log = logging.getLogger("pyspark_odradek")
 
 OF_CATALOG = "catalog."
 MARKER = "odradek.batch."
-# A commit that was lost or is being made, and a catalog that is down or has no time: what a second look may cure.
+# A conflict, a commit of unknown outcome, and a catalog that is down or overloaded: a retry may succeed.
 PASSING = (
     CommitFailedException,
     CommitStateUnknownException,
@@ -73,7 +73,7 @@ PASSING = (
     Timeout,
     Unreachable,
     WaitingForLockException,
-    # Older versions have no class for it, and refuse the batch then.
+    # Older versions have no class for it; then the batch is refused.
     getattr(exceptions, "TooManyRequestsError", ServiceUnavailableError),
 )
 REFUSALS = (
@@ -92,7 +92,7 @@ REFUSALS = (
 class IcebergStreamWriter(TableStreamWriter):
     """`df.writeStream.format("odradek").option("sink", "iceberg")`.
 
-    The table is made when the query starts, where it is not there; its place goes to the tasks with this object.
+    A missing table is created when the query starts; tasks get its location with this object.
     """
 
     what = "Iceberg"
@@ -126,7 +126,7 @@ class IcebergStreamWriter(TableStreamWriter):
         self.io_properties = dict(table.io.properties)
 
     def is_passed_on(self, name: str) -> bool:
-        """Options of the catalog are pyiceberg's to check."""
+        """Whether pyiceberg checks an option: it is one of the catalog."""
         return name.startswith(OF_CATALOG)
 
     def write(self, iterator: Iterator[Any]) -> LeftFiles:
@@ -169,7 +169,7 @@ class IcebergStreamWriter(TableStreamWriter):
         return True
 
     def table(self) -> Table:
-        """The table as it is now, made where it is not there. Raises OptionError where its columns do not fit."""
+        """The newest version of the table, created if missing. Raises OptionError if its columns do not match."""
         catalog = self._catalog()
         try:
             table = catalog.load_table(self.target)
@@ -230,7 +230,7 @@ class IcebergStreamWriter(TableStreamWriter):
 
 
 class IcebergFolder:
-    """Where a table's files are, by the means of its catalog."""
+    """The folder of a table's files, accessed with the FileIO of its catalog."""
 
     def __init__(self, properties: Mapping[str, str], location: str) -> None:
         self._io = load_file_io(dict(properties), location)
@@ -247,7 +247,7 @@ class IcebergFolder:
 
 
 def iceberg_schema(schema: StructType) -> Schema:
-    """The columns as Iceberg has them, none of them required. Raises OptionError for types that it has not."""
+    """The columns in Iceberg, all of them optional. Raises OptionError for types that do not exist there."""
     numbers = iter(range(1, 1 << 20))
     made = _type(schema, numbers, "the row")
     return Schema(*made.fields)
@@ -278,7 +278,7 @@ def _type(type_: DataType, numbers: Iterator[int], where: str) -> Any:
 
 
 def shape(type_: Any) -> str:
-    """A type without the numbers of its fields, by which it can be compared and shown."""
+    """A type without the ids of its fields, as text to compare and print."""
     if isinstance(type_, iceberg.StructType):
         return f"struct<{', '.join(f'{each.name}: {shape(each.field_type)}' for each in type_.fields)}>"
     if isinstance(type_, iceberg.ListType):

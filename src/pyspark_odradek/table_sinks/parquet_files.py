@@ -1,10 +1,9 @@
-"""Parquet files that a task writes for a table: for each combination of values of the partition columns its own.
+"""Parquet files that a task writes for a table: one or more for each combination of partition values.
 
-A file that is being written costs a descriptor and memory, so few are at a time: rows are gathered, so that those of a
-value come together, and where there are more values the file that was written to longest ago is closed. A value that
-comes again has a further file then.
+An open file costs a descriptor and memory, so their number is limited: rows are buffered and sorted by partition value,
+and the least recently written file is closed. A value that comes again gets a further file.
 
-No reader knows of them until a commit of the table names them.
+The files are invisible to readers until a commit of the table names them.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ GATHERED_BYTES = 32 << 20  # rows that a task holds before it divides them by va
 
 @dataclass
 class WrittenFile:
-    """One Parquet file that no commit names yet; `values` are those of the partition columns.
+    """A Parquet file that no commit names yet; `values` are those of the partition columns.
 
-    `with_nulls` are the columns, those of the partition too, of which a row has no value.
+    `with_nulls` are the columns, including partition columns, in which a row has no value.
     """
 
     name: str
@@ -67,20 +66,20 @@ class LeftFiles(LeftRows):
 
 
 class Folder(Protocol):
-    """Where the files are."""
+    """The folder of the files."""
 
     def create(self, name: str) -> Any:
         """A stream into a new file. Raises OSError."""
 
     def size_bytes(self, name: str) -> int:
-        """Of a file that is complete. Raises OSError."""
+        """The size of a complete file. Raises OSError."""
 
     def remove(self, name: str) -> None:
         """Delete a file. Raises OSError."""
 
 
 class PlaceFolder:
-    """A path, or a URI that pyarrow's file systems know."""
+    """A folder by its path, or by a URI of pyarrow's file systems."""
 
     def __init__(self, place: str) -> None:
         self._system, self._root = open_place(place, "path")
@@ -100,11 +99,11 @@ class ParquetFiles:
     """The files of one task.
 
     Args:
-        folder: where they go.
-        schema: of Arrow; rows must have it.
-        partition_columns: of whose values a file has one each; a value may have several files.
-        compression: of COMPRESSIONS.
-        keep_values: write the partition columns too, as Iceberg wants and Delta does not.
+            folder: the folder of the files.
+            schema: the Arrow schema of the rows.
+            partition_columns: each file has one combination of their values; a combination may have several files.
+            compression: one of COMPRESSIONS.
+            keep_values: write the partition columns too, which Iceberg requires and Delta does not.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class ParquetFiles:
         self._complete: list[WrittenFile] = []
 
     def add(self, rows: Any) -> None:
-        """Write a table of Arrow, now or with the next ones."""
+        """Write an Arrow table, now or with the next ones."""
         if not self._columns:
             self._write((), rows)
             return
@@ -131,14 +130,14 @@ class ParquetFiles:
             self._divide()
 
     def close(self) -> list[WrittenFile]:
-        """Make the files complete, and say what they are."""
+        """Complete the files; returns them."""
         self._divide()
         while self._open:
             self._close_first()
         return self._complete
 
     def discard(self) -> None:
-        """Remove them, as far as it can be; no reader sees what stays."""
+        """Remove the files; those that cannot be removed stay invisible to readers."""
         ends: list[tuple[str, Any]] = []
         for file in self._open.values():
             ends += [(file.name, file.writer.close), (file.name, file.stream.close)]
@@ -150,7 +149,7 @@ class ParquetFiles:
                 log.warning("%s could not be removed: %s", name, error)
 
     def _divide(self) -> None:
-        """Write what is gathered, each row into a file of its values; those that are open go first."""
+        """Write the buffered rows, each to a file of its partition values; values of open files are written first."""
         if not self._gathered:
             return
         rows = pa.concat_tables(self._gathered)
@@ -192,7 +191,7 @@ class ParquetFiles:
 
 
 def write_files(task: Task, files: ParquetFiles, batches: Iterator[Any], schema: Any, where: str) -> LeftFiles:
-    """Write all rows of a task; what it has written is removed where it fails. Raises StagingError."""
+    """Write all rows of a task; after an error its files are removed. Raises StagingError."""
     try:
         for batch in batches:
             if batch.num_rows:

@@ -17,7 +17,7 @@ import psycopg
 from pyspark_odradek.errors import one_line
 
 LOOK_S = 1.0  # so long a transaction lasts before it is looked at whether it waits for another one
-# What a transaction asks of the server, in the unit that pg_settings has; a vanished peer is noticed within a minute.
+# The settings of a transaction, in the units of pg_settings; a vanished peer is noticed within a minute.
 LIMITS = {
     "lock_timeout": 5000,
     "tcp_keepalives_idle": 30,
@@ -25,10 +25,10 @@ LIMITS = {
     "tcp_keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-# Of the driver's alone: a task waits in its transaction for its rows, and holds nothing that others need to write.
+# The driver's only: a task waits in its transaction for its rows, and holds no lock that other writers need.
 OF_A_COMMIT = {"idle_in_transaction_session_timeout": 60_000}
-# Until the transaction ends, as a pool gives the session to others then. What is said for this connection, its role or
-# its database stays, and so does what is stricter; 0 is no limit. The CASE keeps texts of other settings from the cast.
+# Local to the transaction, as a pool may then give the session to other clients. Settings of this connection, role or
+# database, and stricter values, stay; 0 is no limit. The CASE keeps texts of other settings from the cast.
 LIMITING = """
 SELECT pg_backend_pid(), count(set_config(name, most::text, true))
 FROM unnest(%s::text[], %s::bigint[]) AS ours (name, most) JOIN pg_settings AS now USING (name)
@@ -36,7 +36,7 @@ WHERE CASE WHEN ours.name = now.name
     THEN source NOT IN ('client', 'user', 'database', 'database user', 'global')
         AND setting::bigint NOT BETWEEN 1 AND most END
 """
-# Of a chain of sessions that wait for each other, those at its head.
+# The sessions at the head of a chain of sessions that wait for each other.
 HOLDING = """
 WITH RECURSIVE ahead (pid) AS (
     SELECT unnest(pg_blocking_pids(%s)) UNION SELECT unnest(pg_blocking_pids(pid)) FROM ahead
@@ -51,14 +51,14 @@ FROM ahead JOIN pg_stat_activity USING (pid) WHERE cardinality(pg_blocking_pids(
 def limited(
     connection: psycopg.Connection[Any], connect: Callable[[], psycopg.Connection[Any]], *, commits: bool
 ) -> Iterator[None]:
-    """Limit the transaction that begins here.
+    """Limit the waits of the transaction that begins here.
 
     Args:
         connection: without a transaction.
-        connect: gives another connection to the same server, by which it is looked at whom this one waits for.
-        commits: whether it is the driver's.
+        connect: opens another connection to the same server, which finds the holder of a lock.
+        commits: whether it is the driver's transaction.
     Raises:
-        LockNotAvailable: with who holds the lock, where that could be known.
+        LockNotAvailable: with the holder of the lock, if it could be found.
     """
     limits = LIMITS | (OF_A_COMMIT if commits else {})
     row = connection.execute(LIMITING, [list(limits), list(limits.values())]).fetchone()
@@ -77,7 +77,7 @@ def limited(
 
 
 def _look(connect: Callable[[], psycopg.Connection[Any]], waiting_pid: int, found: list[str]) -> None:
-    """Put into `found` who keeps a process of the server waiting, where somebody does and we may know."""
+    """Append the sessions that block a process of the server to `found`, if this role may see them."""
     try:
         with connect() as connection:
             row = connection.execute(HOLDING, [waiting_pid]).fetchone()

@@ -1,11 +1,12 @@
-"""An exactly-once sink into a table of PostgreSQL: tasks copy rows aside, the driver moves them in one transaction.
+"""An exactly-once sink into a table of PostgreSQL: tasks stage rows, the driver moves them in one transaction.
 
-A task's rows go by COPY into a table of its own that no client reads; a few of them travel in its message. The driver's
-transaction locks the query's row in a table of markers, looks whether the batch is there, inserts, upserts or deletes,
-writes the batch's number and drops the tasks' tables. So a batch is in the table whole and once, or not at all, and two
-drivers wait for each other at the marker. Tables are made where one is missed, so that a batch pays for none.
+A task copies its rows to a staging table of its own, which no client reads; a few rows travel in its message. The
+driver's transaction locks the query's row in a table of markers, checks whether the batch is there, inserts, upserts or
+deletes, writes the batch's number and drops the staging tables. So a batch is in the table whole and once, or not at
+all, and a second driver waits at the marker. Tables are created only after an error that one is missing, so batches do
+not check for them.
 
-Rows of one key in one batch: the last one counts, in the order of the tasks and of the rows of each.
+Of several rows with one key in a batch the last one counts, in the order of the tasks and of the rows of each.
 """
 
 from __future__ import annotations
@@ -56,15 +57,15 @@ CONNECTING = {
     "keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
-# CREATE TABLE IF NOT EXISTS of two sessions at once fails in one of them; who holds this lock goes first.
+# CREATE TABLE IF NOT EXISTS in two sessions at once fails in one of them; this advisory lock orders them.
 CREATION_LOCK = 0x0D2ADE4B
-# What a batch meets where a table was not made yet, or the table of markers by an older version of this sink.
+# The errors of a batch if a table is missing, or if an older version of this sink created the table of markers.
 MISSING = (psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedTable)
 
 
 @dataclass
 class CopiedRows(LeftRows):
-    """Where a task's rows are: in a table of their own, or here, as CSV; neither where it had none."""
+    """A task's rows: in a staging table, or here as CSV; neither if it had none."""
 
     inline: bytes = b""
     table: str | None = None
@@ -98,7 +99,7 @@ class PostgresStreamWriter(TableStreamWriter):
         self.markers = self.options.get("markertable", "odradek_batches")
 
     def write(self, iterator: Iterator[Any]) -> CopiedRows:
-        """Put all rows of a task aside. Raises StagingError."""
+        """Stage all rows of a task. Raises StagingError."""
         task = self.task()
         name = f"odradek_stage_{_short(task.query_id)}_{task.batch_id}_{uuid.uuid4().hex[:12]}"
         held, held_bytes, rows = [], 0, 0
@@ -127,7 +128,7 @@ class PostgresStreamWriter(TableStreamWriter):
                 connection.close()
 
     def _refuse_deletes_without_key(self, batch: Any, batch_id: int) -> None:
-        """Raise ClusterError for a row that would delete nothing: no row of a table is equal to a null."""
+        """Raise ClusterError for a deletion with a null key: in SQL no row equals a null."""
         if self.delete_column is None:
             return
         deleted = pa.Table.from_batches([batch]).filter(batch.column(self.delete_column))
@@ -142,7 +143,7 @@ class PostgresStreamWriter(TableStreamWriter):
     def commit_once(self, task: Task, found: Iterable[LeftRows]) -> bool:
         """Move the rows in one transaction.
 
-        Where only the answer to the commit was lost, the next try finds that it has happened.
+        If only the response to the commit was lost, the next attempt finds the batch in the table.
         """
         rows = [left for left in found if isinstance(left, CopiedRows)]
         plan = self.plan(task.batch_id)  # before any lock is held: a store may be slow to answer
@@ -173,7 +174,7 @@ class PostgresStreamWriter(TableStreamWriter):
             ) from None
 
     def connect(self) -> psycopg.Connection[Any]:
-        """A connection; leaving its context commits, or rolls back where something was raised, and closes it."""
+        """A new connection. The end of its context commits, or rolls back after an exception, and closes it."""
         return psycopg.connect(make_conninfo(**self.server))
 
     def _move(self, connection: psycopg.Connection[Any], task: Task, plan: str, found: list[CopiedRows]) -> bool:
@@ -204,7 +205,7 @@ class PostgresStreamWriter(TableStreamWriter):
         return True
 
     def _locked_marker(self, connection: psycopg.Connection[Any], query_id: str) -> tuple[int, str]:
-        """(the query's newest batch, its plan), which no other driver changes before this transaction ends."""
+        """Lock the query's marker until this transaction ends; returns (the newest batch, its plan)."""
         marker = sql.Identifier(*self.markers.split("."))
         locking = sql.SQL("SELECT batch_id, plan FROM {} WHERE query_id = %s FOR UPDATE").format(marker)
         row = connection.execute(locking, [query_id]).fetchone()
@@ -218,7 +219,7 @@ class PostgresStreamWriter(TableStreamWriter):
         return row[0], row[1] or ""
 
     def _refuse_emptied(self, connection: psycopg.Connection[Any], stage: str, batch_id: int) -> None:
-        """Raise StagingError where a server that crashed has emptied a task's table, which is unlogged."""
+        """Raise StagingError if a crash of the server has emptied a task's staging table, which is unlogged."""
         if connection.execute(sql.SQL("SELECT 1 FROM {} LIMIT 1").format(sql.Identifier(stage))).fetchone() is None:
             raise StagingError(
                 f"the rows that a task staged in {self._where()} are gone: the server crashed, or another one took "
@@ -226,9 +227,9 @@ class PostgresStreamWriter(TableStreamWriter):
             )
 
     def _changes(self, stages: list[str]) -> list[sql.Composed]:
-        """What makes the rows of these tables part of the target, in this order.
+        """The statements that move the rows of these tables to the target, in order.
 
-        Rows are deleted before others come: of two keys, the new one may have a value that has to be the only one.
+        Rows are deleted before others are inserted: a new key may have a unique value of a deleted one.
         """
         columns = sql.SQL(", ").join(map(sql.Identifier, self.columns))
         rows: Any = sql.SQL(" UNION ALL ").join(
@@ -259,9 +260,9 @@ class PostgresStreamWriter(TableStreamWriter):
         ]
 
     def _prepare(self, connection: psycopg.Connection[Any]) -> None:
-        """Make the table of markers, or a column that it lacks, and the target where that is asked for.
+        """Create the table of markers, or its missing column, and with `createTable` the target.
 
-        In a transaction of its own. A table that is whole is left alone: it may be another role's.
+        This is a transaction of its own. A complete table is not touched: it may belong to another role.
         """
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [CREATION_LOCK])
         marker = sql.Identifier(*self.markers.split("."))
@@ -293,7 +294,7 @@ class PostgresStreamWriter(TableStreamWriter):
         )
 
     def _aside(self, name: str) -> psycopg.Connection[Any]:
-        """A connection with a task's own table begun; the target is made where it is missed and that is asked for."""
+        """A connection with a new staging table; creates a missing target if the option allows it."""
         with contextlib.ExitStack() as until_it_works:
             connection = self.connect()
             until_it_works.callback(connection.close)
@@ -316,7 +317,7 @@ class PostgresStreamWriter(TableStreamWriter):
             self._stage_table(connection, name, "UNLOGGED")
 
     def _stage_table(self, connection: psycopg.Connection[Any], name: str, kind: str) -> None:
-        """Begin a table with the target's columns, in the order in which rows are copied."""
+        """Create a staging table with the target's columns, in the order of the copied rows."""
         columns = sql.SQL(", ").join(
             sql.SQL("false AS {}" if each == self.delete_column else "{}").format(sql.Identifier(each))
             for each in self.schema.fieldNames()
@@ -339,7 +340,7 @@ class PostgresStreamWriter(TableStreamWriter):
                 copy.write(piece)
 
     def _clear_up(self, connection: psycopg.Connection[Any], query_id: str, batch_id: int) -> None:
-        """Drop what tasks of this batch and older ones staged, that of tasks that failed included."""
+        """Drop the staging tables of this batch and older ones, including those of failed tasks."""
         pattern = rf"odradek\_stage\_{_short(query_id)}\_%"
         found = connection.execute("SELECT relname FROM pg_class WHERE relname LIKE %s", [pattern]).fetchall()
         for (name,) in found:
@@ -351,7 +352,7 @@ class PostgresStreamWriter(TableStreamWriter):
 
 
 def as_csv(batch: Any, task: int, first_row: int) -> bytes:
-    """A batch as PostgreSQL's COPY takes it, with the number of the task and of each row behind the columns."""
+    """A batch as CSV for PostgreSQL's COPY, with the numbers of the task and the row after the columns."""
     arrays = [_as_text(column) for column in batch.columns]
     arrays.append(pa.array([task] * batch.num_rows, pa.int32()))
     arrays.append(pa.array(range(first_row, first_row + batch.num_rows), pa.int64()))
@@ -362,7 +363,7 @@ def as_csv(batch: Any, task: int, first_row: int) -> bytes:
 
 
 def _as_text(column: Any) -> Any:
-    """What CSV cannot hold as text: binaries as PostgreSQL writes them, nested values as JSON."""
+    """Convert a column without a form in CSV: binaries to PostgreSQL's format, nested values to JSON."""
     types = pa.types
     if types.is_binary(column.type) or types.is_large_binary(column.type):
         return pa.array([None if each is None else "\\x" + each.hex() for each in column.to_pylist()], pa.string())
@@ -373,7 +374,7 @@ def _as_text(column: Any) -> Any:
 
 
 def _plain(value: Any, type_: Any) -> Any:
-    """A value of Arrow as JSON has it, and as Spark's to_json writes it: maps as objects, bytes in base64."""
+    """A value of Arrow as JSON, like Spark's to_json: maps as objects, bytes in base64."""
     types = pa.types
     if value is None:
         return None
@@ -397,7 +398,7 @@ def _plain_scalar(value: Any) -> Any:
 
 
 def _kind(type_: DataType) -> str:
-    """The type of a column of PostgreSQL; structs, arrays and maps are jsonb."""
+    """The PostgreSQL type of a column; structs, arrays and maps are jsonb."""
     if isinstance(type_, DecimalType):
         return f"numeric({type_.precision}, {type_.scale})"
     scalar = scalar_type(type_)
@@ -405,7 +406,7 @@ def _kind(type_: DataType) -> str:
 
 
 def _check(type_: DataType, column: str) -> None:
-    """Raise OptionError for a type that is written neither as it is nor as JSON."""
+    """Raise OptionError for a type without a form in PostgreSQL or in JSON."""
     if isinstance(type_, StructType):
         for each in type_:
             _check(each.dataType, column)

@@ -1,7 +1,7 @@
-"""What the exactly-once sinks into tables share: tasks leave rows where no reader looks, the driver commits them once.
+"""The base of the exactly-once sinks into tables: tasks stage rows invisibly to readers, the driver commits them once.
 
-A sink has a message for what a task has left, and one atomic step that makes the rows of all tasks and the batch's
-number part of the table. A batch that Spark runs again, after whatever died, finds its number there.
+A sink has a message for the rows that a task has staged, and one atomic step that adds the rows of all tasks and the
+batch's number to the table. If Spark runs a batch again after a failure, it finds the number there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SILENT_S = 1.5  # what passes sooner is not worth a word
 
 @dataclass
 class LeftRows(WriterCommitMessage):
-    """What a task has left for the driver."""
+    """The message of a task to the driver about its staged rows."""
 
     task: Task
 
@@ -46,14 +46,14 @@ class LeftRows(WriterCommitMessage):
 def new_columns(
     table: str, present: Mapping[str, T], ours: Mapping[str, T], *, required: Iterable[str], merge_schema: bool
 ) -> dict[str, T]:
-    """The columns, with their types, that rows have and a table has not.
+    """The columns of the rows that the table lacks, with their types.
 
     Args:
         present: the table's columns; ours: those of the rows.
         required: columns of the table that are never null.
         merge_schema: whether columns may be added to the table.
     Raises:
-        OptionError: rows do not fit into the table.
+        OptionError: the rows do not match the table.
     """
     changed = [f"{name} is {present[name]} there, {ours[name]} here" for name in ours if _differ(name, present, ours)]
     if changed:
@@ -101,11 +101,11 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         self.written = StructType([each for each in schema if each.name != self.delete_column])
 
     def is_passed_on(self, name: str) -> bool:
-        """Whether an option is not ours to check; its name is in lower case."""
+        """Whether another library checks an option; its name is in lower case."""
         return False
 
     def _refuse_what_is_of_topics(self) -> None:
-        """Raise OptionError for options of the topic sink: who gives one relies on what it would do there."""
+        """Raise OptionError for options of the topic sink, which have no effect here."""
         if any(name.startswith("kafka.") for name in self.options):
             raise OptionError(f"kafka.* options have no meaning for the {self.what} sink; remove them")
         found = [name for name in WRITE_OPTIONS if name.lower() in self.options and name not in self.known]
@@ -117,7 +117,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             )
 
     def columns_of(self, option: str) -> list[str]:
-        """The columns that an option names, by comma. Raises OptionError where there is none of the name."""
+        """The columns of an option, separated by commas. Raises OptionError for an unknown column."""
         names = [name.strip() for name in self.options.get(option.lower(), "").split(",") if name.strip()]
         missing = [name for name in names if name not in self.schema.fieldNames()]
         if missing:
@@ -154,7 +154,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         return name
 
     def partition_columns_of(self, *unfit: type[DataType]) -> list[str]:
-        """The columns by whose values the files are divided. Raises OptionError for types that cannot do that."""
+        """The partition columns. Raises OptionError for types that cannot be one."""
         names = self.columns_of("partitionColumns")
         if self.delete_column in names:
             raise OptionError(f"partitionColumns names {self.delete_column}, the deleteColumn, which is not written")
@@ -172,15 +172,15 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         return value
 
     def task(self) -> Task:
-        """Which task this process runs. Raises OptionError where it is none of a streaming query."""
+        """The task that this process runs. Raises OptionError if it is not one of a streaming query."""
         return streaming_task()
 
     def plan(self, batch_id: int) -> str:
-        """By what a batch is known from another one of its number; empty where that is not known."""
+        """The identity of a batch among those of its number; empty if unknown."""
         return plan_of(self.options.get("checkpointlocation", ""), batch_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Make the batch part of the table, once."""
+        """Commit the batch to the table, once."""
         found = [message for message in messages if isinstance(message, LeftRows)]
         if len(found) != len(messages):
             raise StagingError(f"{len(messages) - len(found)} of {len(messages)} tasks did not say what they wrote")
@@ -188,29 +188,29 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             self.commit_once(same_task([message.task for message in found], batchId), found)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing: Spark also calls this where a commit raised after it had happened, so nothing may be removed."""
+        """Do nothing: Spark also calls this if a commit raised after it had succeeded, so nothing may be removed."""
 
     def commit_once(self, task: Task, found: Iterable[LeftRows]) -> bool:
-        """Make the rows and the number of the batch part of the table in one step; False where it is there already.
+        """Add the rows and the number of the batch to the table in one step; False if the batch is already there.
 
         Args:
-            task: one of the batch, which names query, run and batch.
-            found: what its tasks have left.
+            task: a task of the batch, which names query, run and batch.
+            found: the messages of its tasks.
         Raises:
             FencedError: the table has later batches of this query.
-            ClusterError: the table's store refused, or did not answer in time.
+            ClusterError: the table's store refused, or did not respond in time.
         """
         raise AssertionError("a sink says how it commits")
 
 
 def patiently(attempt: Callable[[], R], passing: tuple[type[Exception], ...], what: str) -> R:
-    """Try until it works, for PATIENCE_S where it fails in a way that may pass.
+    """Retry an attempt after transient errors, at most for PATIENCE_S.
 
-    An attempt whose answer was lost may have happened: each looks for itself whether an earlier one has. What does not
-    pass soon is logged once, as a warning.
+    An attempt whose response was lost may have succeeded: each attempt checks that for itself. An error that lasts is
+    logged once, as a warning.
 
     Raises:
-        ClusterError: it did not pass; `what` says what could not be done.
+        ClusterError: the errors lasted; `what` names the operation.
     """
     began = time.monotonic()
     deadline = began + PATIENCE_S
