@@ -36,6 +36,7 @@ from bench.cluster_cells import (
     throughput,
 )
 from bench.cluster_moves import ReturningDisk, moved_partitions, network_price, wait_while_moved
+from bench.cluster_partitions import cells_by_partitions
 from bench.generator import build
 from bench.report import number
 from bench.trios import FIVE, KAFKA_HEAP, Trio, kafka_trio, our_trio
@@ -129,6 +130,7 @@ def cells(program: Path) -> list[Cell]:
             many_failovers(1000),
             False,
         ),
+        *cells_by_partitions(program),
     ]
     return found
 

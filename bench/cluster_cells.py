@@ -41,10 +41,10 @@ class Cell:
     once: bool = False
 
 
-def throughput(program: Path, size: int, copies: int, acks: str) -> Measure:
+def throughput(program: Path, size: int, copies: int, acks: str, partitions: int = PARTITIONS) -> Measure:
     def measure(trio: Trio, name: str, seconds: float) -> float:
-        trio.create(name, PARTITIONS, copies)
-        options = {"size": size, "seconds": seconds, "partitions": PARTITIONS, "limit": LIMIT_BYTES}
+        trio.create(name, partitions, copies)
+        options = {"size": size, "seconds": seconds, "partitions": partitions, "limit": LIMIT_BYTES}
         more = {"producer:acks": acks, "producer:message.max.bytes": 2_000_000}
         found = run_load(program, "produce", trio.bootstrap, name, {**options, **more})
         trio.delete(name)

@@ -9,7 +9,8 @@
  *   latency   `rate` records a second; acknowledgement and arrival measured from the intended send time
  *   first     time from the start of this process to the first acknowledged record
  *
- * Keys: size (bytes of a value), seconds, warmup (seconds at the start that do not count), partitions, limit, rate.
+ * Keys: size (bytes of a value), seconds, warmup (seconds at the start that do not count), partitions, limit, rate,
+ * only (the one partition that is consumed).
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -27,7 +28,7 @@
 #define READ_BATCH 4096
 
 static const char *brokers, *topic_name;
-static long size = 1024, partitions = 1, rate = 1000;
+static long size = 1024, partitions = 1, rate = 1000, only = -1;
 static double seconds = 2, warmup = 0.3, limit = 1e18;
 static const char *settings[64];
 static int settings_count;
@@ -157,13 +158,14 @@ static void produce_at_rate(rd_kafka_t *rk) {
     rd_kafka_topic_destroy(topic);
 }
 
-/* Read every partition from `offset`; ends at the end of all of them, or when told, or when the time is over. */
+/* Read every partition, or the only one, from `offset`; ends at the end of all of them, or when told, or when the time is over. */
 static void consume(rd_kafka_t *rk, int64_t offset, int to_the_end) {
     rd_kafka_message_t *messages[READ_BATCH];
     rd_kafka_topic_partition_list_t *all = rd_kafka_topic_partition_list_new((int)partitions);
     long ended = 0;
     for (int p = 0; p < partitions; p++)
-        rd_kafka_topic_partition_list_add(all, topic_name, p)->offset = offset;
+        if (only < 0 || p == only)
+            rd_kafka_topic_partition_list_add(all, topic_name, p)->offset = offset;
     rd_kafka_assign(rk, all);
     rd_kafka_queue_t *queue = rd_kafka_queue_get_consumer(rk);
     while (now_ns() < count_until + (to_the_end ? 0 : 2000000000)) {
@@ -196,7 +198,7 @@ static void consume(rd_kafka_t *rk, int64_t offset, int to_the_end) {
             }
             rd_kafka_message_destroy(messages[i]);
         }
-        if (to_the_end && ended >= partitions)
+        if (to_the_end && ended >= all->cnt)
             break;
         if (!to_the_end && !producing && read_count >= acked)
             break;
@@ -255,6 +257,7 @@ static void parse(int argc, char **argv) {
         else if (!strcmp(argv[i], "size")) size = atol(value);
         else if (!strcmp(argv[i], "partitions")) partitions = atol(value);
         else if (!strcmp(argv[i], "rate")) rate = atol(value);
+        else if (!strcmp(argv[i], "only")) only = atol(value);
         else if (!strcmp(argv[i], "seconds")) seconds = atof(value);
         else if (!strcmp(argv[i], "warmup")) warmup = atof(value);
         else if (!strcmp(argv[i], "limit")) limit = atof(value);
