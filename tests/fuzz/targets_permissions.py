@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from random import Random
 from uuid import UUID
 
+from odradek.common.addresses import plain_address
 from odradek.controller.acls import Acls
 from odradek.controller.client_quotas import alter_client_quotas
 from odradek.controller.state import ControllerState
@@ -22,7 +23,6 @@ from odradek.protocol.messages.create_acls_request import AclCreation, CreateAcl
 from odradek.security.acl.authorizer import StandardAuthorizer
 from odradek.security.acl.index import one_form
 from odradek.security.quota import entities
-from odradek.security.quota.arrivals import plain_address
 from odradek.security.sasl import kerberos_names
 from odradek.security.tls import principal_rules
 from odradek.statemachine.timeline import Timeline

@@ -18,6 +18,7 @@ from tests.support.clients.cli import odradek
 from tests.support.nodes.certificates import Certificates
 from tests.support.nodes.node import Node, free_port
 from tests.support.nodes.server_process import ServerProcess
+from tests.support.waiting import eventually
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text()
 SECTION = PAGE[PAGE.index("### Users with passwords") : PAGE.index("## ACLs")]
@@ -64,6 +65,8 @@ def test_the_users_of_the_page_log_in(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     node.overrides = server
     with node.start():
+        hint = f"odradek produce --topic hello --bootstrap-server {node.bootstrap} --command-config client.properties"
+        eventually(lambda: hint in node.log_text())
         for command in others:
             odradek(node.bootstrap, *(str(tmp_path / word) if (tmp_path / word).exists() else word for word in command))
         alice = tmp_path / "alice.properties"

@@ -64,7 +64,7 @@ from odradek.server.network.connection import Connection
 from odradek.server.network.connection_quotas import limits_of_listeners
 from odradek.server.network.dispatch import Dispatcher
 from odradek.server.network.http_pages import HttpConnection, Pages
-from odradek.server.network.listeners import ConnectionConfig, bind, listener_specs
+from odradek.server.network.listeners import ConnectionConfig, ListenerSpec, bind, listener_specs
 from odradek.server.network.login_metrics import login_families
 from odradek.server.network.quota_metrics import quota_families
 from odradek.server.network.tls_acceptor import TlsAcceptor
@@ -361,12 +361,16 @@ class Broker:
 
     def bootstrap_address(self) -> str:
         """Where a client on this machine begins: `host:port` of the first listener for clients."""
-        for spec in self.specs.values():
-            if spec.scope == "broker":
-                host, port = spec.advertised or (spec.host, spec.port)
-                host = "127.0.0.1" if host in WILDCARDS else host
-                return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        return ""
+        spec = self.bootstrap_listener()
+        if spec is None:
+            return ""
+        host, port = spec.advertised or (spec.host, spec.port)
+        host = "127.0.0.1" if host in WILDCARDS else host
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def bootstrap_listener(self) -> ListenerSpec | None:
+        """The first listener for clients; None if this node is a controller alone."""
+        return next((spec for spec in self.specs.values() if spec.scope == "broker"), None)
 
     def _log_placed(self, topic: str, partition_id: int) -> None:
         for host in (self.coordinator, self.transactions.coordinator):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from odradek.common.addresses import address_in
 from odradek.common.numbers import INT32_MAX, parse_natural
 
 
 def per_ip_overrides(text: str) -> dict[str, int]:
     """Read "host:count,host:count"; the count follows the last colon, so that IPv6 addresses pass.
+
+    Kafka resolves host names once, at the start; here an address is given.
 
     Raises:
         ValueError: an entry without an address or a count.
@@ -17,9 +20,10 @@ def per_ip_overrides(text: str) -> dict[str, int]:
     for entry in filter(None, (part.strip() for part in text.split(","))):
         host, _, count_text = entry.rpartition(":")
         count = parse_natural(count_text, INT32_MAX)
-        if not host or count is None:
+        address = address_in(host.strip("[]"))
+        if address is None or count is None:
             raise ValueError(f"must be a list of address:count, and {entry!r} is not")
-        limits[host.strip("[]")] = count
+        limits[address] = count
     return limits
 
 

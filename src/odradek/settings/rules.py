@@ -73,10 +73,10 @@ READ_BY_THE_NODE = {
     "security.inter.broker.protocol": "Protocol between brokers where inter.broker.listener.name is not set.",
 }
 _NO_CLASS = "there are no Java classes to load, and"
-# Security settings that are not implemented. A warning would be too late: the node would serve all clients meanwhile.
+# Classes that guard a cluster. A warning would be too late: the node would serve clients without them meanwhile.
 GUARDS = {
-    "principal.builder.class": "this release has no classes that say who a client is: all are ANONYMOUS; take it out"
-    " only where a firewall keeps others away",
+    "principal.builder.class": f"{_NO_CLASS} ACLs would meet other principals than those of this class; take it out:"
+    " ssl.principal.mapping.rules and sasl.kerberos.principal.to.local.rules map names",
     "create.topic.policy.class.name": f"{_NO_CLASS} topics would be created without this policy; take it out, and let"
     " ACLs say who may create topics",
     "alter.config.policy.class.name": f"{_NO_CLASS} settings would be changed without this policy; take it out, and let"
@@ -88,9 +88,7 @@ _DEFAULT_PRINCIPALS = "org.apache.kafka.common.security.authenticator.DefaultKaf
 
 
 def unserved_security(given: Mapping[str, str], protocols: Container[str], honoured: Container[str]) -> list[str]:
-    """One line for each setting that would guard the cluster, and that this release does not act on.
-
-    Settings of TLS and SASL guard only listeners that have these protocols, and such listeners are refused.
+    """One line for each setting that would guard the cluster, and that a node does not act on.
 
     Args:
         protocols: of the node's own listeners.

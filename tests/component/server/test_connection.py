@@ -552,6 +552,7 @@ class TestEnds:
             (ConnectionConfig(max_connections_per_ip=1, max_connections_per_ip_overrides="127.0.0.1:3"), 3),
             (ConnectionConfig(max_connections_per_ip_overrides="10.0.0.1:0,127.0.0.1:2"), 2),
             (ConnectionConfig(max_connections_per_ip_overrides="127.0.0.1:0"), 0),
+            (ConnectionConfig(max_connections_per_ip_overrides="[::ffff:127.0.0.1]:2"), 2),
         ],
     )
     def test_an_address_has_its_own_limit(self, run: Run, config: ConnectionConfig, admitted: int) -> None:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.common.addresses import plain_address
 from odradek.common.token_bucket import TokenBucket
-from odradek.security.quota.arrivals import MAX_WAIT_MS, Arrivals, plain_address
+from odradek.security.quota.arrivals import MAX_WAIT_MS, Arrivals
 from odradek.security.quota.ledger import MAX_ACCOUNTS, WAIT_FOR_NOTHING_MS, Account, QuotaLedger
 
 MIB = 1024 * 1024

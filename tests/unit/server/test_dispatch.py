@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -10,6 +10,7 @@ from odradek.common.errors import ErrorCode
 from odradek.protocol import codec
 from odradek.protocol.apis import API, ApiKey
 from odradek.server.handlers import HANDLERS
+from odradek.server.network.connection import Connection
 from odradek.server.network.dispatch import Handler, make_routes
 from odradek.server.network.listeners import ConnectionConfig, Connections
 from odradek.settings.formats import per_ip_overrides
@@ -65,14 +66,22 @@ class TestOverrides:
         [
             ("", {}),
             ("10.0.0.1:5", {"10.0.0.1": 5}),
-            (" 10.0.0.1:5 , host:0 ,", {"10.0.0.1": 5, "host": 0}),
-            ("[::1]:7,fe80::1:9", {"::1": 7, "fe80::1": 9}),
+            (" 10.0.0.1:5 , 10.0.0.2:0 ,", {"10.0.0.1": 5, "10.0.0.2": 0}),
+            ("[::1]:7,fe80:0::1:9", {"::1": 7, "fe80::1": 9}),
+            ("[::ffff:10.0.0.1]:7", {"10.0.0.1": 7}),
         ],
     )
     def test_addresses_and_counts(self, text: str, expected: dict[str, int]) -> None:
         assert per_ip_overrides(text) == expected
 
-    @pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:many", "10.0.0.1:5,oops", ":5", "10.0.0.1:-1"])
+    @pytest.mark.parametrize("host", ["10.0.0.1", "::ffff:10.0.0.1"])
+    def test_an_address_has_its_own_limit_in_each_of_its_forms(self, host: str) -> None:
+        connections, connection = Connections(ConnectionConfig()), cast("Connection", object())
+        connections.change_limits(ConnectionConfig(max_connections_per_ip_overrides="10.0.0.1:1"))
+        assert connections.admit(connection, host, -1) is None
+        assert connections.admit(connection, host, -1) == f"max.connections.per.ip=1 are open from {host}"
+
+    @pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:many", "10.0.0.1:5,oops", ":5", "host:5", "10.0.0.1:-1"])
     def test_malformed_connection_overrides_change_no_limit(self, text: str) -> None:
         connections = Connections(ConnectionConfig())
         with pytest.raises(ValueError):

@@ -6,8 +6,8 @@ Pure: time is an argument. A connection above the limit is not counted: it waits
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ipaddress import IPv6Address, ip_address
 
+from odradek.common.addresses import plain_address
 from odradek.common.token_bucket import TokenBucket
 from odradek.metadata.model import QuotaEntity
 from odradek.security.quota.entities import IP, limit_of_address
@@ -62,13 +62,3 @@ class Arrivals:
             self._buckets.clear()
         bucket = self._buckets[host] = None if limit is None else TokenBucket(limit, burst_s=self._burst_s)
         return bucket
-
-
-def plain_address(text: str) -> str:
-    """The normalized form of an address; any other text is unchanged."""
-    try:
-        address = ip_address(text.partition("%")[0])
-    except ValueError:
-        return text
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return str(mapped or address)

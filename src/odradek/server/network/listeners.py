@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from odradek.common.addresses import plain_address
 from odradek.common.errors import ConfigError
 from odradek.common.numbers import INT32_MAX
 from odradek.common.ports import Listener, Network, ProtocolFactory
@@ -108,7 +109,7 @@ class ConnectionConfig:
     max_connections_per_ip_overrides: str = option(
         "max.connections.per.ip.overrides",
         default="",
-        doc="Comma-separated address:count, in place of max.connections.per.ip.",
+        doc="Comma-separated address:count, in place of max.connections.per.ip; names of hosts are refused.",
     )
     send_buffer_bytes: int = option(
         "socket.send.buffer.bytes",
@@ -226,7 +227,9 @@ class Connections:
             self.refused_count += 1
             return why
         from_host = self._by_ip.get(host, 0)
-        allowed = self.overrides.get(host, self.limits.max_connections_per_ip)
+        allowed = self.limits.max_connections_per_ip
+        if self.overrides:
+            allowed = self.overrides.get(plain_address(host), allowed)
         if from_host >= allowed:
             self.refused_count += 1
             return f"max.connections.per.ip={allowed} are open from {host}"

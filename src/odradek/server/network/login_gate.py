@@ -52,7 +52,7 @@ class LoginGate:
     Attributes:
         user: who is logged in; "" before that.
         by_token: whether by a delegation token.
-        is_bare: whether frames are messages of the mechanism, without a request around them.
+        uses_raw_tokens: whether frames are messages of the mechanism, without a request around them.
     """
 
     __slots__ = (

@@ -161,11 +161,14 @@ def _announce(broker: Broker, start_ms: int) -> None:
     node_id, roles = broker.settings.node_id, ",".join(sorted(broker.settings.roles))
     _log.info("ready", node_id=node_id, roles=roles, bootstrap=address, start_ms=start_ms)
     if address:
+        listener, to = broker.bootstrap_listener(), f"--bootstrap-server {address}"
+        if listener is not None and listener.security_protocol:
+            to += " --command-config client.properties"
         sys.stdout.write(
             f"Odradek is ready at {address} after {start_ms} ms. Try, in another terminal:\n"
-            f"  odradek topics create --topic hello --bootstrap-server {address}\n"
-            f"  odradek produce --topic hello --bootstrap-server {address}\n"
-            f"  odradek consume --topic hello --from-beginning --bootstrap-server {address}\n"
+            f"  odradek topics create --topic hello {to}\n"
+            f"  odradek produce --topic hello {to}\n"
+            f"  odradek consume --topic hello --from-beginning {to}\n"
             "Ctrl-C stops it.\n"
         )
         sys.stdout.flush()
