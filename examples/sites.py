@@ -47,19 +47,24 @@ def print_report(folder: Path | None, run: Callable[[Path], Report]) -> int:
 
 def odradek(site: ProcessCluster, *words: str) -> None:
     """Run a command about links at a site; what it prints is shown."""
-    print("odradek links", *words, flush=True)
+    command(site, "links", *words)
+
+
+def command(site: ProcessCluster, *words: str) -> None:
+    """Run any command at a site; what it prints is shown."""
+    print("odradek", *words, flush=True)
     subprocess.run(_command(site, *words), check=True)
 
 
 def described(site: ProcessCluster, link: str) -> dict[str, Any]:
     """All that the brokers of a site say of a link."""
-    shown = subprocess.run(_command(site, "describe", link, "--json"), check=True, capture_output=True).stdout
+    shown = subprocess.run(_command(site, "links", "describe", link, "--json"), check=True, capture_output=True).stdout
     found: dict[str, Any] = json.loads(shown)
     return found
 
 
 def _command(site: ProcessCluster, *words: str) -> list[str]:
-    return [sys.executable, "-m", "odradek", "links", *words, "--bootstrap-server", site.bootstrap_servers]
+    return [sys.executable, "-m", "odradek", *words, "--bootstrap-server", site.bootstrap_servers]
 
 
 def await_true(there: Callable[[], bool], what: str) -> None:

@@ -15,10 +15,9 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
-from examples.edge.road import HOST, Road
+from examples.road import HOST, Outpost
 from examples.sites import await_true, described, odradek, parser_of, print_report
 from examples.topics import TIMEOUT_S, create_topic
-from odradek.testing.layout import CONTROLLER_PORT_DISTANCE, free_ports
 from odradek.testing.processes import ProcessCluster
 
 EDGES = ("berlin", "madrid", "oslo")
@@ -31,7 +30,6 @@ MiB = 1024 * 1024
 RETENTION_BYTES, SEGMENT_BYTES = MiB, MiB
 KEPT_BYTES = PARTITIONS * (RETENTION_BYTES + SEGMENT_BYTES)
 BEFORE = 1000
-MAX_PORT = 65_535
 NOTE_BYTES = 60
 
 # A sensor and the number of its reading.
@@ -151,36 +149,12 @@ class Dashboard(threading.Thread):
         self._report.sites[edge].take((sensor, number))
 
 
-class Edge:
+class Edge(Outpost):
     """A site of one node, whose link passes a road of its own. Used with `with`."""
 
     def __init__(self, folder: Path, name: str) -> None:
+        super().__init__(folder / name)
         self.name = name
-        # Its controller's port is that distance above.
-        ports = (number for number in free_ports() if number + CONTROLLER_PORT_DISTANCE <= MAX_PORT)
-        port, inner = next(ports), next(ports)
-        self.road = Road(inner)
-        listeners = {"PLAINTEXT": port, "SITES": inner, "CONTROLLER": port + CONTROLLER_PORT_DISTANCE}
-        seen = {"PLAINTEXT": port, "SITES": self.road.port}
-        self.cluster = ProcessCluster(
-            folder / name,
-            brokers=1,
-            first_port=port,
-            settings={
-                "listeners": ",".join(f"{kind}://{HOST}:{number}" for kind, number in listeners.items()),
-                "advertised.listeners": ",".join(f"{kind}://{HOST}:{number}" for kind, number in seen.items()),
-                "listener.security.protocol.map": ",".join(f"{kind}:PLAINTEXT" for kind in listeners),
-                "log.retention.check.interval.ms": 500,
-            },
-        )
-
-    def __enter__(self) -> Edge:
-        self.cluster.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.road.__exit__()
-        self.cluster.stop()
 
     @property
     def bytes(self) -> int:
