@@ -164,6 +164,10 @@ def test_why_asks_each_broker_for_its_settings(tmp_path: Path) -> None:
             ("add", "--topic", "t", "--operation", "EAT", "--allow-principal", "User:a"),
             "EAT: is one of ALL,",
         ),
+        (
+            ("add", "--topic", "t", "--cluster", "--operation", "READ", "--allow-principal", "User:a"),
+            "--operation READ: of a CLUSTER it is one of ALL, CREATE, DELETE, ALTER,",
+        ),
         (("add", "--topic", "t", "--operation", "READ", "--allow-principal", "a"), "a is no principal; write User:a"),
         (("add", "--topic", "t", "--consumer", "--allow-principal", "User:a"), "a consumer has a group: name it with"),
         (

@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 
 _PRODUCER = ("WRITE", "DESCRIBE", "CREATE")
 _CONSUMER = ("READ", "DESCRIBE")
+# What can be done to a resource of each type; an ACL with another operation decides nothing. The cluster's DELETE is
+# missing in `kafka-acls`, though it allows the deletion of every topic.
+_OPERATIONS = {
+    "TOPIC": "READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS",
+    "GROUP": "READ DELETE DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS",
+    "CLUSTER": "CREATE DELETE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE",
+    "TRANSACTIONAL_ID": "WRITE DESCRIBE TWO_PHASE_COMMIT",
+    "DELEGATION_TOKEN": "DESCRIBE",
+    "USER": "CREATE_TOKENS DESCRIBE_TOKENS",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +67,7 @@ def wanted_of(
     """The resources with the requested operations.
 
     Raises:
-        CliError: no resource, no operation, a consumer without a group.
+        CliError: no resource, no operation, one that the resource does not have, a consumer without a group.
     """
     from odradek.metadata.acls import AclOperation, AclResourceType
 
@@ -66,6 +76,8 @@ def wanted_of(
     if not (operation or producer or consumer):
         raise CliError("name what is allowed or denied: --operation, --producer or --consumer", code=USAGE)
     found = [*product(resources.named, operations_of(operation or []))]
+    for (kind, _), number in found:
+        _check_operation(kind, number)
     topics = resources.of_type(AclResourceType.TOPIC)
     groups, ids = resources.of_type(AclResourceType.GROUP), resources.of_type(AclResourceType.TRANSACTIONAL_ID)
     if producer:
@@ -77,6 +89,16 @@ def wanted_of(
         found += product(topics, operations_of(_CONSUMER))
         found += product(groups, [int(AclOperation.READ)])
     return list(dict.fromkeys(found))
+
+
+def _check_operation(resource_type: int, operation: int) -> None:
+    """Raises CliError for an operation that a resource of the type does not have."""
+    from odradek.metadata.acls import AclOperation, AclResourceType
+
+    kind, name = AclResourceType(resource_type).name, AclOperation(operation).name
+    known = ["ALL", *_OPERATIONS[kind].split()]
+    if name not in known:
+        raise CliError(f"--operation {name}: of a {kind} it is one of {', '.join(known)}", code=USAGE)
 
 
 def _check_hosts(hosts: Sequence[str]) -> None:
