@@ -6,12 +6,11 @@ ms.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from odradek.common.delegation import token_hmac
+from odradek.common.delegation import ids_of_tokens, token_hmac
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.numbers import INT64_MAX
 from odradek.controller.state import ControllerState
@@ -159,13 +158,14 @@ class DelegationTokens:
             ApiError: DELEGATION_TOKEN_AUTH_DISABLED, UNSUPPORTED_VERSION, DELEGATION_TOKEN_NOT_FOUND,
                 DELEGATION_TOKEN_OWNER_MISMATCH.
         """
-        secret_key = self._secret_key()
-        for token in self._tokens():
-            if hmac.compare_digest(token_hmac(secret_key, token.token_id), shown):
-                if requester not in (token.owner, token.requester, *token.renewers):
-                    raise ApiError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
-                return token
-        raise ApiError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+        ids, tokens = ids_of_tokens(self._secret_key()), {each.token_id: each for each in self._tokens()}
+        token_id = ids.find(shown, tokens)
+        if token_id is None:
+            raise ApiError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+        token = tokens[token_id]
+        if requester not in (token.owner, token.requester, *token.renewers):
+            raise ApiError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
+        return token
 
     def _living(self, token: DelegationTokenRecord, now_ms: int) -> DelegationTokenRecord:
         if _is_over(token, now_ms):

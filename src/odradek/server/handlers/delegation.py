@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hmac
 from typing import TYPE_CHECKING
 
-from odradek.common.delegation import token_hmac
+from odradek.common.delegation import ids_of_tokens
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.controller.tokens import DelegationTokenConfig
 from odradek.server.auto_topic_creation import wait_until_seen
@@ -31,7 +30,7 @@ class ShownToken:
 
     def __init__(self, context: RequestContext, shown: bytes) -> None:
         self._publisher = context.broker.publisher
-        self._secret_key = context.broker.settings.build(DelegationTokenConfig).secret_key or ""
+        self._ids = ids_of_tokens(context.broker.settings.build(DelegationTokenConfig).secret_key or "")
         self._shown = shown
         self._token_id = self._id_in(context.broker.image)
 
@@ -49,9 +48,4 @@ class ShownToken:
         await wait_until_seen(self._publisher, is_seen)
 
     def _id_in(self, image: MetadataImage) -> str | None:
-        found = (
-            token_id
-            for token_id in image.delegation_tokens
-            if hmac.compare_digest(token_hmac(self._secret_key, token_id), self._shown)
-        )
-        return next(found, None)
+        return self._ids.find(self._shown, image.delegation_tokens)
