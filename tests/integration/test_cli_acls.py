@@ -106,7 +106,7 @@ def test_why_names_the_rule_that_decides(node: GuardedNode) -> None:
 
 
 @pytest.mark.parametrize("words", [("--all",), ("--allow-principal", "User:zoe"), ("--operation", "READ")])
-def test_what_names_no_resource_is_removed_by_who_is_sure(node: GuardedNode, words: tuple[str, ...]) -> None:
+def test_a_removal_without_a_resource_needs_confirmation(node: GuardedNode, words: tuple[str, ...]) -> None:
     topic = fresh_name()
     acls(node, "add", "--allow-principal", "User:zoe", "--operation", "READ", "-t", topic)
     refused = acls(node, "remove", *words, code=errors.USAGE)
@@ -122,7 +122,7 @@ def test_what_names_no_resource_is_removed_by_who_is_sure(node: GuardedNode, wor
     assert "there is no such ACL" in acls(node, "remove", *words, code=errors.NOT_FOUND).err
 
 
-def test_why_asks_each_broker_for_its_settings(tmp_path: Path) -> None:
+def test_why_requests_the_settings_of_each_broker(tmp_path: Path) -> None:
     """Two that differ answer for themselves."""
     guards = {"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"}
     with Node(tmp_path / "first", dict(guards)) as first:

@@ -82,7 +82,7 @@ def test_topics_are_named_behind_the_command(node: Node) -> None:
     assert deleted == {"deleted": ["behind", "behind-2"]}
 
 
-def test_a_refusal_is_json_where_that_is_asked_for(node: Node) -> None:
+def test_errors_are_json_with_the_option(node: Node) -> None:
     ran = odradek(node.bootstrap, "topics", "describe", "absent", "--json", code=errors.NOT_FOUND)
     assert not ran.out
     assert json.loads(ran.err) == {
@@ -151,7 +151,7 @@ def test_validate_only_and_if_exists_change_nothing(node: Node) -> None:
     odradek(node.bootstrap, "topics", "alter", "--topic", "never", "--partitions", 2, "--if-exists")
 
 
-def test_replicas_where_they_were_asked_for(node: Node) -> None:
+def test_replicas_on_given_brokers(node: Node) -> None:
     odradek(node.bootstrap, "topics", "create", "--topic", "placed", "--replica-assignment", "1,1")
     odradek(node.bootstrap, "topics", "alter", "--topic", "placed", "--partitions", 3, "--replica-assignment", "1,1,1")
     (shown,) = odradek(node.bootstrap, "topics", "describe", "--topic", "placed", "--json").json

@@ -153,7 +153,9 @@ def findings(facts: ClusterFacts) -> dict[str, Finding]:
         ("clock", 0, ""),
     ],
 )
-def test_what_is_wrong_is_found(findings: dict[str, Finding], check: str, severity: int, subject: str) -> None:
+def test_each_problem_of_a_cluster_is_found(
+    findings: dict[str, Finding], check: str, severity: int, subject: str
+) -> None:
     finding = findings[check]
     assert finding.severity is Severity(severity)
     assert not subject or any(each.startswith(subject) for each in finding.subjects), finding.subjects
@@ -166,7 +168,7 @@ def test_the_clock_of_a_broker_that_is_behind_is_named(facts: ClusterFacts, find
     assert abs(facts.clock_ahead_ms + SKEW_MS) <= facts.clock_error_ms + 1_000
 
 
-def test_one_node_is_looked_at_by_the_command(node: Node) -> None:
+def test_the_command_checks_one_node(node: Node) -> None:
     create_topic(node.bootstrap, "orders")
     shown = odradek(node.bootstrap, "doctor", "--watch", 0.1, code=errors.FAILED).out
     assert "1 topic has one replica: orders" in shown and "the quorum has 1 voter" in shown
@@ -193,7 +195,7 @@ def test_a_certificate_that_expires_soon_is_found(tmp_path: Path) -> None:
     assert "the certificate of broker 1 expires in 3 days" in {each["seen"] for each in found}
 
 
-def test_a_configuration_is_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_checks_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     certificates = Certificates(tmp_path / "certificates")
     old = certificates.issue("old", valid=datetime.timedelta(days=-3))
     config = tmp_path / "server.properties"
@@ -234,7 +236,7 @@ def test_a_configuration_is_looked_at(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "node.id is missing" in capsys.readouterr().err
 
 
-def test_the_way_to_a_node_is_timed(node: Node) -> None:
+def test_the_round_trip_to_a_node_is_measured(node: Node) -> None:
     assert asyncio.run(round_trip_ms("127.0.0.1", node.port)) is not None
     with silent_port() as port:
         assert asyncio.run(round_trip_ms("127.0.0.1", port)) is None

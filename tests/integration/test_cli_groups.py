@@ -137,7 +137,7 @@ def test_a_group_with_a_member(node: Node) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_where_a_group_is_moved_to(node: Node, position: list[str], expected: dict[int, int]) -> None:
+def test_a_group_is_reset_to_a_position(node: Node, position: list[str], expected: dict[int, int]) -> None:
     if "moved" not in odradek(node.bootstrap, "topics", "list", "--json").json:
         filled(node, "moved")
     before = {("moved", 0): 50, ("moved", 1): 60}
@@ -235,7 +235,7 @@ def test_deleted_offsets_and_groups_are_gone(node: Node) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_groups_that_are_not_there(node: Node, arguments: list[str], code: int, said: str) -> None:
+def test_groups_that_do_not_exist(node: Node, arguments: list[str], code: int, said: str) -> None:
     odradek(node.bootstrap, "topics", "create", "--topic", "some", "--if-not-exists")
     ran = odradek(node.bootstrap, "groups", *arguments, code=code)
     assert said in ran.err

@@ -11,7 +11,7 @@ from odradek.cli.lab.scenes import SCENES
 from odradek.cli.lab.workbench import Workbench
 
 
-def test_a_scene_is_as_expected_and_what_differs_is_said(
+def test_a_scene_is_as_expected_and_differences_are_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside a scene there is one with a wrong expectation, as a bug would make one."""
@@ -36,6 +36,6 @@ def test_all_scenes_are_as_expected(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"All {len(SCENES)} scenes were as expected." in shown and "DIFFERENT" not in shown
 
 
-def test_a_scene_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_scene(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(["lab", "--only", "nonsense"]) == errors.USAGE
     assert "the scenes are three-consumers, " in capsys.readouterr().err

@@ -21,7 +21,7 @@ from tests.support.nodes.node import Node
 from tests.support.waiting import PATIENCE_S, eventually
 
 
-def test_what_was_sent_is_there_and_is_read(node: Node, tmp_path: Path) -> None:
+def test_sent_records_are_stored_and_read(node: Node, tmp_path: Path) -> None:
     create_topic(node.bootstrap, "sent", 3)
     table, picture = tmp_path / "run.csv", tmp_path / "run.svg"
     options = ("--records", 1_000, "--size", "100-300", "--keys", 7, "--threads", 3, "--compression-codec", "lz4")
@@ -56,7 +56,7 @@ def test_a_topic_that_ends_with_the_marker_of_a_transaction_is_read(node: Node) 
     assert odradek(node.bootstrap, "perf", "consume", "ended", "--json").json["read"] == 10
 
 
-def test_the_way_from_due_to_read_is_timed(node: Node) -> None:
+def test_the_latency_from_due_to_read_is_measured(node: Node) -> None:
     create_topic(node.bootstrap, "timed", 2)
     odradek(node.bootstrap, "perf", "produce", "timed", "--records", 50, "--json")
     found = odradek(node.bootstrap, "perf", "latency", "timed", "--records", 200, "--rate", 500, "--json").json
@@ -119,7 +119,7 @@ def test_a_long_run_says_that_nothing_is_lost(own_node: Node) -> None:
     assert (found["sent"], found["acknowledged"], found["lost"], found["failed"]) == (600, 600, 0, 0)
 
 
-def test_interrupted_it_says_what_it_has(node: Node) -> None:
+def test_an_interrupted_run_reports_its_results(node: Node) -> None:
     create_topic(node.bootstrap, "interrupted")
     command = [sys.executable, "-m", "odradek", "perf", "latency", "interrupted", "-b", node.bootstrap]
     with subprocess.Popen(
@@ -155,7 +155,7 @@ def test_interrupted_it_says_what_it_has(node: Node) -> None:
         (["produce", "sized", "--command-property", "nonsense=1"], errors.BAD_CONFIG, "nonsense"),
     ],
 )
-def test_what_cannot_be_measured(node: Node, arguments: list[str], code: int, said: str) -> None:
+def test_runs_that_cannot_be_measured_are_errors(node: Node, arguments: list[str], code: int, said: str) -> None:
     if "sized" in arguments:
         odradek(node.bootstrap, "topics", "create", "sized", "--if-not-exists")
     assert said in odradek(node.bootstrap, "perf", *arguments, code=code).err

@@ -45,7 +45,7 @@ def test_a_plan_is_a_table_and_settings(capsys: pytest.CaptureFixture[str]) -> N
     ("option", "value"),
     [("--size", "10 parsecs"), ("--size", "0"), ("--latency", "1"), ("--retention", "3M"), ("--retention", "soon")],
 )
-def test_an_amount_that_is_none(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_amounts(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
     given = {"--size": "1KB", "--rate": "1"} | {option: value}
     assert app.run(["plan", *(word for pair in given.items() for word in pair)]) == errors.USAGE
     assert f"{option} {value}: give a number above 0 with one of " in capsys.readouterr().err

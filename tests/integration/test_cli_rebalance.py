@@ -94,7 +94,7 @@ def begun(cluster: Cluster) -> bool:
     return bool(odradek(cluster.bootstrap_servers, "partitions", "status", "--json").json)
 
 
-def test_what_was_broken_off_is_resumed(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_interrupted_plan_is_resumed(cluster: Cluster, tmp_path: Path) -> None:
     written = make(cluster, "broken", 8, 40_000)
     file = tmp_path / "plan.json"
     options = ["--topic", "broken", "--file", str(file), "--watch", "0.2", "-b", cluster.bootstrap_servers]
@@ -125,14 +125,14 @@ def test_what_was_broken_off_is_resumed(cluster: Cluster, tmp_path: Path) -> Non
     assert_even(cluster, "broken", written)
 
 
-def test_a_plan_that_is_none_is_not_resumed(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_invalid_plan_is_not_resumed(cluster: Cluster, tmp_path: Path) -> None:
     absent = odradek(
         cluster.bootstrap_servers, "rebalance", "--resume", "--file", tmp_path / "absent", code=errors.USAGE
     )
     assert "name a file that can be read" in absent.err
 
 
-def test_what_is_refused_can_be_resumed(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_refused_plan_can_be_resumed(cluster: Cluster, tmp_path: Path) -> None:
     """A broker that is not there gets no limit: the controller says why its partition stays."""
     odradek(cluster.bootstrap_servers, "topics", "create", "refused", "--replica-assignment", "1:2")
     file = tmp_path / "plan.json"

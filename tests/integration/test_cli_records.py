@@ -46,7 +46,7 @@ def test_the_topic_and_the_cluster_as_kcat_takes_them(node: Node) -> None:
         assert (done.stdout, done.stderr) == (b"x\nx\n", b"2 records (2 bytes) read\n")
 
 
-def test_a_topic_that_comes_to_be_is_named(node: Node) -> None:
+def test_a_topic_that_is_created_is_reported(node: Node) -> None:
     said = odradek_process(node.bootstrap, "produce", "newborn", stdin=b"x\n").stderr.decode()
     assert said.splitlines()[0].startswith("Created topic newborn")
     said = odradek_process(node.bootstrap, "produce", "newborn", stdin=b"x\n").stderr.decode()
@@ -247,7 +247,7 @@ def test_ctrl_c_is_a_clean_end_that_commits(node: Node) -> None:
     ],
     ids=["taken", "refused"],
 )
-def test_ctrl_c_where_lines_are_typed_says_what_came_of_them(
+def test_ctrl_c_on_a_terminal_reports_the_written_lines(
     own_node: Node, config: list[str], code: int, said: str
 ) -> None:
     odradek(own_node.bootstrap, "topics", "create", "typed", *config)
@@ -390,7 +390,7 @@ def test_a_bar_on_a_terminal_and_none_elsewhere(node: Node, tmp_path: Path) -> N
     assert len(quiet.stdout.splitlines()) == 20_001
 
 
-def test_a_broker_that_dies_and_comes_back_is_waited_for(own_node: Node) -> None:
+def test_commands_wait_for_a_broker_that_restarts(own_node: Node) -> None:
     create_topic(own_node.bootstrap, "patient")
     command = [sys.executable, "-m", "odradek", "consume", "--topic", "patient", "--from-beginning", "-q"]
     reader = subprocess.Popen(

@@ -99,7 +99,7 @@ def test_a_producer_is_fenced_and_its_transaction_aborted(node: Node, topic: str
     assert "no-such-id" in odradek(node.bootstrap, *unknown, code=errors.FAILED).err
 
 
-def test_a_transaction_that_will_be_ended_is_not_torn(node: Node, topic: str) -> None:
+def test_a_transaction_that_its_coordinator_ends_is_not_aborted(node: Node, topic: str) -> None:
     with TransactionalProducer(node.port) as producer:
         producer.init()
         for partition in (0, 1):
@@ -118,13 +118,13 @@ def test_a_transaction_that_will_be_ended_is_not_torn(node: Node, topic: str) ->
 
 
 @pytest.mark.parametrize("where", [("--topic", "mistyped"), ("--partition", 99)])
-def test_nothing_hangs_where_there_is_nothing(node: Node, topic: str, where: tuple[object, ...]) -> None:
+def test_no_transaction_hangs_in_an_empty_cluster(node: Node, topic: str, where: tuple[object, ...]) -> None:
     named = where if where[0] == "--topic" else ("--topic", topic, *where)
     missing = odradek(node.bootstrap, "transactions", "find-hanging", *named, code=errors.NOT_FOUND)
     assert f"there is no {'topic mistyped' if where[0] == '--topic' else f'partition {topic}-99'}" in missing.err
 
 
-def test_bad_use(node: Node) -> None:
+def test_invalid_uses(node: Node) -> None:
     endless = odradek(
         node.bootstrap, "transactions", "find-hanging", "--max-transaction-timeout", "inf", code=errors.USAGE
     )

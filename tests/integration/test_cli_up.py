@@ -112,7 +112,7 @@ def test_three_nodes_are_up_each_on_its_rack(up: Up) -> None:
     assert table[0][:3] == ["NODE", "ROLES", "RACK"] and len(table) == 4
 
 
-def test_a_killed_node_is_missed_by_no_one_and_comes_back(up: Up) -> None:
+def test_clients_survive_a_killed_node_which_comes_back(up: Up) -> None:
     pairs: list[tuple[bytes | None, bytes | None]] = [(None, f"{number}".encode()) for number in range(100)]
     produce_all(up.bootstrap, "made-by-itself", pairs, acks="all")
     assert up.do("kill", 2).out == "node 2 was killed with -9\n"
@@ -139,7 +139,7 @@ def test_a_node_that_dies_by_itself_is_reported(up: Up) -> None:
     up.do("restart", 1)
 
 
-def test_an_impossible_command_is_one_line(up: Up) -> None:
+def test_an_impossible_command_is_an_error_of_one_line(up: Up) -> None:
     assert "there is no node 9" in up.do("kill", 9, code=1).err
     up.do("kill", 3)
     refused = up.do("kill", 3, code=1)
@@ -147,13 +147,13 @@ def test_an_impossible_command_is_one_line(up: Up) -> None:
     up.do("restart", 3)
 
 
-def test_only_the_owner_may_play(up: Up) -> None:
+def test_only_the_owner_may_send_commands(up: Up) -> None:
     state = up.data / STATE_FILE
     assert stat.S_IMODE(state.stat().st_mode) == 0o600
     text = state.read_text()
     state.write_text(json.dumps(json.loads(text) | {"token": "guessed"}))
     try:
-        with pytest.raises(RefusedActionError, match="the word is wrong"):
+        with pytest.raises(RefusedActionError, match="the token is wrong"):
             request(up.data, "kill", 1)
     finally:
         state.write_text(text)
@@ -180,9 +180,7 @@ def test_ctrl_c_stops_all_and_another_start_finds_the_data(tmp_path: Path) -> No
         assert again.process.wait(timeout=120) == 0
 
 
-def test_a_port_that_is_taken_is_reported_before_anything_starts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_port_in_use_is_reported_before_any_node_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It would be taken for the node that cannot have it, and the others would wait for that node."""
     with listening() as port:
         assert run(["up", "-n", "2", "--data", str(tmp_path / "cluster"), "--port", str(port)]) == 1
@@ -206,7 +204,7 @@ def test_a_node_that_ends_at_start_ends_all_at_once_with_its_last_line(
     assert said.count("odradek:") == 1
 
 
-def test_one_of_several_that_ends_is_noticed_while_another_is_waited_for(tmp_path: Path) -> None:
+def test_a_node_that_ends_is_noticed_during_the_wait_for_another(tmp_path: Path) -> None:
     """The last node cannot start while the first one is paused: the failure does not wait for the paused node."""
     cluster = ProcessCluster(tmp_path, brokers=2)
     first, last = cluster.nodes.values()

@@ -52,8 +52,7 @@ def acl_cells(acl: Acl) -> tuple[str, str, str, str, str]:
 def parse_acl(
     principal: str, permission: str, operation: str, resource: str, pattern: str, name: str, host: str
 ) -> Acl:
-    """An ACL from the fields of a form, with the words of PERMISSIONS, OPERATIONS, RESOURCES, PATTERNS. Raises
-    PlanError."""
+    """Parse the fields of a form as an ACL, by PERMISSIONS, OPERATIONS, RESOURCES, PATTERNS. Raises PlanError."""
     principal, name, host = principal.strip(), name.strip(), host.strip() or "*"
     if not is_principal(principal):
         raise PlanError(f"{principal[:100]!r} is no principal; write User:name, or User:* for all")

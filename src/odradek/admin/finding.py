@@ -1,4 +1,4 @@
-"""Findings: what was found, why it matters, how to fix it."""
+"""Findings: problems, their effects, and how to fix them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """What was found, with the first few subjects."""
+        """The problem as text, with the first few subjects."""
         return f"{self.seen}: {named(self.subjects)}" if self.subjects else self.seen
 
     def as_json(self) -> dict[str, Any]:

@@ -40,8 +40,9 @@ def chosen(link: Link, topics: list[str], *, is_reached: bool) -> list[str]:
 
 
 async def missing(cluster: Cluster, link: Link, topics: list[str], *, leaves_out: bool) -> Rows:
-    """A row for each partition: its end offset here, the source's last known end offset, and the number of missing
-    offsets; None if unknown.
+    """A row for each partition: its end offset here, that of the source, and the number of missing offsets.
+
+    The offset of the source is the last known one; it and the number are None if unknown.
 
     Args:
         leaves_out: skip mirrors whose topic is not created yet.

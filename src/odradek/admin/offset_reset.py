@@ -20,8 +20,10 @@ from odradek.common.topic_names import TopicPartition
 
 
 class ResetError(OdradekError):
-    """The reason why offsets cannot be reset; `reason` is "empty", "unlisted", "unshiftable", "no-partition" or
-    "in-use"."""
+    """The offsets cannot be reset.
+
+    `reason` is "empty", "unlisted", "unshiftable", "no-partition" or "in-use".
+    """
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)

@@ -170,7 +170,7 @@ class Capture:
         return written
 
     def _store_position(self, *, is_open: bool, has_messages: bool) -> None:
-        """Commit what was read, with the transaction that has the changes; without changes, not at each look."""
+        """Commit the position in the transaction of the changes; without changes only after IDLE_BYTES or IDLE_S."""
         beyond = self._read_lsn - self._position.lsn
         if not is_open:
             is_due = beyond >= IDLE_BYTES or time.monotonic() - self._positioned_s >= IDLE_S
@@ -180,7 +180,7 @@ class Capture:
         self._end_transaction(replace(self._position, lsn=self._read_lsn))
 
     def _begin(self, found: Position | None, tables: Mapping[str, Table], on_snapshot: Callable[[int], None]) -> None:
-        """Go on at the position of the topics, after a snapshot of the tables whose rows they do not have."""
+        """Continue at the position of the topics, after a snapshot of the tables whose rows they lack."""
         slot = self._database.slot()
         if slot is not None and slot.wal_status == "lost":
             raise CaptureError(
@@ -201,7 +201,7 @@ class Capture:
             self._write_snapshot(missing, tables, on_snapshot, is_empty=found is None or slot is None)
 
     def _check(self, found: Position, *, has_slot: bool) -> None:
-        """Raises CaptureError where the capture cannot go on from this position."""
+        """Raises CaptureError if the capture cannot continue from this position."""
         if not has_slot and not self._options.snapshot_again:
             raise CaptureError(
                 f"the topics have a position, and the database has no slot {self._options.name}: changes in between are"
@@ -226,7 +226,7 @@ class Capture:
                 )
 
     def _complete(self, found: Position, tables: Mapping[str, Table]) -> dict[str, int]:
-        """By its topic, the oid of each table whose rows and changes up to this position are all in the topic."""
+        """The oid of each table whose rows and changes up to this position are all in its topic, by topic."""
         if self._options.snapshot_again:
             return {}
         published = self._database.published()
@@ -234,7 +234,7 @@ class Capture:
         return {topic: oid for topic, oid in oids.items() if found.tables.get(topic) == oid}
 
     def _store_start(self, found: Position, start: Position) -> None:
-        """Store which tables have no snapshot, before slot and publication change: a kill may come in between."""
+        """Store the tables without a snapshot before slot and publication change: a crash may happen in between."""
         self._position = found
         if start != found:
             with self._no_open_transaction():
@@ -246,8 +246,8 @@ class Capture:
     ) -> None:
         """Write all rows of these tables.
 
-        Rows that the topics have from an earlier snapshot may have been deleted since, and then this one does not
-        have them. So all changes that this snapshot has go before its rows, unless the topics are empty.
+        Rows of an earlier snapshot may have been deleted since, and are then not in this one. So all changes that this
+        snapshot contains are written before its rows, unless the topics are empty.
         """
         if not is_empty:
             self.catch_up(self._database.flushed_lsn())
@@ -272,10 +272,10 @@ class Capture:
             on_snapshot(count)
 
     def _write_changes_before(self, snapshot: Snapshot) -> None:
-        """Write the transactions that the snapshot has and the topics lack.
+        """Write the transactions that the snapshot contains and the topics lack.
 
-        One that it does not have may commit among them. It comes after the rows of the snapshot; it shares no row with
-        those that come before it here, because they would have waited for its end.
+        A transaction that the snapshot does not contain may commit between them, and is written after the snapshot. It
+        shares no row with the transactions that are written here after its commit, because of row locks.
         """
         seen = replace(self._position, visible=snapshot.visible, snapshot_lsn=snapshot.lsn)
         self._database.flush()
@@ -289,7 +289,7 @@ class Capture:
 
     @contextmanager
     def _no_open_transaction(self) -> Iterator[None]:
-        """Abort Kafka's transaction after an error; names the row that is too large."""
+        """Abort Kafka's transaction after an error; the error for a record that is too large names its row."""
         try:
             with self._producer.aborting():
                 yield

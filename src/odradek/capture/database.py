@@ -82,7 +82,7 @@ _ORDINARY, _PARTITIONED = "r", "p"
 
 
 class CaptureError(OdradekError):
-    """A capture cannot go on; the text says what to do."""
+    """A capture cannot continue; the text has the advice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,8 +306,8 @@ class Database:
                 yield Snapshot(visible, lsn, time_us, rows)
 
     def flush(self) -> None:
-        """Put what is in the write-ahead log on the disk: only then the slot has it."""
-        # A commit does; that of a transaction that has written nothing does not.
+        """Flush the write-ahead log to the disk: the slot returns only flushed changes."""
+        # A commit flushes it, but not that of a transaction without writes.
         self._one("SELECT pg_logical_emit_message(true, 'odradek capture', '')")
 
     def flushed_lsn(self) -> int:
@@ -322,15 +322,15 @@ class Database:
         Each comes with its position in the write-ahead log.
 
         Args:
-            limit: no transaction begins after so many messages; one that has begun is complete.
-            upto_lsn: all transactions that committed before it are among them, and perhaps some behind it.
+                limit: the number of messages after which no further transaction begins; each transaction is complete.
+                upto_lsn: all transactions that committed before it are included, and perhaps later ones.
         """
         with self._connection.cursor() as cursor:
             found = cursor.stream(_CHANGES, [self._name, upto_lsn, limit, self._name])
             yield ((data, _lsn_of(text)) for text, data in found)
 
     def confirm(self, lsn: int) -> None:
-        """Let the database drop what is before this position of its log."""
+        """Let the database drop its log before this position."""
         self._one("SELECT pg_replication_slot_advance(%s, '0/0'::pg_lsn + %s)", self._name, lsn)
 
     def _rows(self, statement: str, *values: object) -> list[Any]:

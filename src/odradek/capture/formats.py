@@ -32,13 +32,13 @@ class Format(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the format: records of another name are not readable as records of this one."""
+        """The name of the format; records of formats with other names cannot be read as records of this one."""
 
     def changed(self, change: Change, transaction: Begin) -> Iterator[Record]:
         """The records of one change, in order."""
 
     def read(self, relation: Relation, row: Row, lsn: int, time_us: int, marker: str) -> Iterator[Record]:
-        """The records of a row of the snapshot; `marker` as `marked` gives it."""
+        """The records of a row of the snapshot; `marker` is that of `marked`."""
 
     def truncated(self, truncate: Truncate, relation: Relation, transaction: Begin) -> Iterator[Record]:
         """The records of a TRUNCATE of this table."""
@@ -66,7 +66,7 @@ class RowFormat:
         yield Record(self._key(relation, row), json.dumps(row, ensure_ascii=False))
 
     def truncated(self, truncate: Truncate, relation: Relation, transaction: Begin) -> Iterator[Record]:
-        """Nothing: a tombstone needs the key of its row."""
+        """No records: a tombstone needs the key of its row."""
         yield from ()
 
     def _key(self, relation: Relation, row: Row) -> str:

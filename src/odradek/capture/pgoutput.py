@@ -30,7 +30,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table, with the columns that it had when the changes after this message were made."""
+    """A table, with its columns at the time of the changes after this message."""
 
     oid: int
     schema: str
@@ -39,7 +39,7 @@ class Relation:
 
     @property
     def name(self) -> str:
-        """As schema.table."""
+        """The name as schema.table."""
         return f"{self.schema}.{self.table}"
 
 
@@ -97,14 +97,14 @@ class MissingValueError(ValueError):
 
 
 class Decoder:
-    """Decodes messages in order, and keeps the relations that earlier messages have described."""
+    """Decodes messages in order, and stores the relations of earlier messages."""
 
     def __init__(self) -> None:
         self._relations: dict[int, Relation] = {}
         self._previous_lsn: int | None = None
 
     def decode(self, message: bytes, lsn: int = 0) -> Message | None:
-        """One message; None for those that only describe (relations, types, origins).
+        """Decode a message; returns None for relations, types and origins.
 
         Args:
             lsn: the position of the message in the write-ahead log.
@@ -191,7 +191,7 @@ def _change(body: _Body, relation: Relation, lsn: int, *, is_update: bool) -> Ch
 
 
 def _row(body: _Body, relation: Relation, before: Row | None) -> Row:
-    """One tuple. A large value that did not change ("u") is not sent: it is taken from the row before."""
+    """Decode a tuple. An unchanged large value ("u") is not sent, and is copied from the row before."""
     (count,) = body.unpack(">H")
     row: Row = {}
     for column in relation.columns[:count]:

@@ -1,4 +1,4 @@
-"""How far the topics of a capture go in the database's log: a record of a topic of its own, `odradek-capture.NAME`."""
+"""The position in the database's log that the topics of a capture have reached, in the topic `odradek-capture.NAME`."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from odradek.client.transactional_producer import TIMEOUT_S
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far the topics go in the database's log; by default, that they are empty.
+    """The position of the topics in the database's log; by default that of empty topics.
 
     Attributes:
         lsn: all transactions that committed before it are in the topics.
-        visible: the last snapshot that was begun, as `Visible.parse` reads it. No row that it does not have is in the
-            topics, except of transactions that it does not have either.
-        snapshot_lsn: transactions that committed before it may be in the snapshot.
-        tables: by its topic, the oid of each table whose rows are all in the topic. While a snapshot of a table has
-            begun and not ended, the table is not among them.
-        format: of the records; empty if there are none.
-        keys: by its topic, the columns of the primary key of each table that the topics have had records of.
+            visible: the last started snapshot, for `Visible.parse`. All rows in the topics are in it, except those of
+                transactions that are not in it either.
+            snapshot_lsn: transactions that committed before it may be in the snapshot.
+            tables: topic -> oid of the table, for tables with all rows in the topic; not while a snapshot of the table
+                is incomplete.
+            format: the format of the records; empty if there are none.
+            keys: topic -> columns of the table's primary key, for topics that have had records.
     """
 
     lsn: int = 0

@@ -1,4 +1,4 @@
-"""The tables of a capture: their names at its start, whatever they are called later, and the types of their columns."""
+"""The tables of a capture: their names at its start, also if they are renamed later, and their column types."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Domains = Mapping[int, tuple[int, int]]
 
 
 class CapturedTables:
-    """Finds the changes of these tables.
+    """Selects the changes of these tables.
 
     Args:
-        names: of the tables, by their oid, as schema.table.
-        domains: of the database.
+            names: oid -> the table as schema.table.
+            domains: the domains of the database.
     """
 
     def __init__(self, names: Mapping[int, str], domains: Domains) -> None:
@@ -25,7 +25,7 @@ class CapturedTables:
         self._relations: dict[int, tuple[Relation, Relation]] = {}
 
     def ours(self, message: Message | None) -> Change | Truncate | None:
-        """A change with the tables as they are known here; None for tables that are captured no more."""
+        """A change with the names of the capture's start; None for tables that are not captured."""
         if isinstance(message, Change):
             relation = self._known(message.relation)
             return None if relation is None else replace(message, relation=relation)
@@ -48,7 +48,7 @@ class CapturedTables:
 
 
 def with_base_types(relation: Relation, domains: Domains) -> Relation:
-    """A column of a domain has the type that the domain is made of."""
+    """Replace the type of each column of a domain by the domain's base type."""
     columns = []
     for column in relation.columns:
         oid, modifier = domains.get(column.type_oid, (column.type_oid, column.type_modifier))

@@ -62,7 +62,7 @@ def _boolean(text: str) -> bool:
 
 
 def _float(text: str) -> Json:
-    """JSON has no NaN and no infinity: Connect's JsonConverter writes them as strings."""
+    """A float for JSON; NaN and the infinities are strings, as in Connect's JsonConverter."""
     return text if text in ("NaN", "Infinity", "-Infinity") else float(text)
 
 
@@ -120,7 +120,7 @@ def _millis(micros: Callable[[str], int], text: str) -> int:
 
 
 def _zoned_timestamp(digits: int, text: str) -> str:
-    """ISO 8601 in UTC, which is the time zone of the session, with so many digits of a second's fraction."""
+    """A timestamp as ISO 8601 in UTC, the session's time zone, with the fraction's digits of the column's type."""
     found = _TIMESTAMP.fullmatch(text)
     if found is None or found["bc"] or found["zone"] not in ("+00", "+00:00"):
         return text  # infinity, and years before 1: ISO 8601 has no text that all readers know
@@ -130,7 +130,7 @@ def _zoned_timestamp(digits: int, text: str) -> str:
 
 
 def _zoned_time(text: str) -> str:
-    """The time in UTC. PostgreSQL keeps the offset that was written."""
+    """A time in UTC; PostgreSQL's text has the offset of the writer."""
     found = _ZONED_TIME.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no time with a time zone")
@@ -143,12 +143,12 @@ def _zoned_time(text: str) -> str:
 
 
 def _money(text: str) -> str:
-    """Of `lc_monetary = C`: `-$1,234.50`."""
+    """An amount of money in the form of `lc_monetary = C`: `-$1,234.50`."""
     return text.replace("$", "").replace(",", "")
 
 
 def _interval(text: str) -> str:
-    """ISO 8601 of PostgreSQL's style: `1 year -2 mons +3 days -04:05:06.78`."""
+    """An interval as ISO 8601, from PostgreSQL's style: `1 year -2 mons +3 days -04:05:06.78`."""
     found = _INTERVAL.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no interval; is intervalstyle set?")

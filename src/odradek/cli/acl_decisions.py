@@ -25,8 +25,10 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Whether a principal on a host may do an operation on a resource. Operation and type are numbers of
-    `metadata.acls`."""
+    """The request of a principal on a host for an operation on a resource.
+
+    Operation and type are numbers of `metadata.acls`.
+    """
 
     principal: str
     host: str

@@ -211,7 +211,7 @@ class _Run:
 def _format_of(
     name: str, prefix: str, *, schemas: bool
 ) -> Callable[[str], Callable[[Mapping[str, list[str]]], Format]]:
-    """Gives for a database what makes the format from the keys of its tables."""
+    """A function from the database's name to the factory of the format, which gets the keys of the tables."""
     from odradek.capture.formats import DebeziumFormat, RowFormat
 
     if name == "row":
@@ -242,7 +242,7 @@ def _need_psycopg() -> None:
 
 
 def _with_database(url: str, name: str, work: Callable[[Database], Any]) -> Any:
-    """What `work` gives of a connected database. Raises CliError."""
+    """Run `work` with a connected database and return its result. Raises CliError."""
     _need_psycopg()
     import psycopg
 
@@ -256,7 +256,7 @@ def _with_database(url: str, name: str, work: Callable[[Database], Any]) -> Any:
 
 
 def _database_error(error: Exception) -> CliError:
-    """One line of what PostgreSQL or libpq says."""
+    """An error of PostgreSQL or libpq as one line."""
     import psycopg
 
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:

@@ -93,8 +93,10 @@ def brokers(
 
 
 async def _is_fenced(cluster: Cluster, broker: int) -> bool | None:
-    """Whether the broker is fenced; None if it is not registered. Waits for a broker that stops after `drain
-    --stop`."""
+    """Whether the broker is fenced; None if it is not registered.
+
+    Waits for a broker that stops after `drain --stop`.
+    """
     import asyncio
     import time
 

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 async def ask_states(
     cluster: Cluster, topics: Sequence[MetadataResponseTopic]
 ) -> dict[tuple[str, int], dict[str, Any]]:
-    """The state by partition, as the leaders report it; leaders that do not respond, or are not Odradek's, have
-    none."""
+    """The state of each partition from its leader; none if the leader does not respond or is not Odradek's."""
     from odradek.protocol.messages.describe_log_dirs_request import DescribableLogDirTopic, DescribeLogDirsRequest
     from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
 

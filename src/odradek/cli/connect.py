@@ -111,7 +111,7 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def administer(where: Target, work: Callable[[Cluster], Awaitable[T]]) -> T:
-    """Run `work` with a connected cluster and return what it returns.
+    """Run `work` with a connected cluster and return its result.
 
     Raises:
         CliError: no broker answers, with what to check; else what `work` raises.

@@ -46,7 +46,7 @@ _HINTS = {
 
 
 class CliError(OdradekError):
-    """An error of one line, with what to do next."""
+    """An error of one line, with advice."""
 
     def __init__(self, message: str, *, code: int = FAILED) -> None:
         super().__init__(message)

@@ -1,5 +1,4 @@
-"""`odradek host`: run several brokers on this machine, one for each core, and start, watch, restart and stop them
-together."""
+"""`odradek host`: run, watch, restart and stop several brokers on this machine, one for each core."""
 
 from __future__ import annotations
 

@@ -89,8 +89,10 @@ class ClientErrors:
 
 
 def client_settings(where: Target, own: dict[str, Any], given: dict[str, str]) -> tuple[dict[str, Any], ClientErrors]:
-    """Settings for the C client: those of the command, then the file's, then --command-property; with a callback for
-    errors."""
+    """The settings for the C client, and the errors that its callback collects.
+
+    Settings of the command are overridden by those of the file, and these by --command-property.
+    """
     errors = ClientErrors()
 
     settings = {

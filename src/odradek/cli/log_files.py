@@ -122,7 +122,7 @@ def base_offset_of(path: Path) -> int:
 
 
 class _Batches:
-    """One pass over a log or snapshot, including checks at its end."""
+    """A single pass over a log or snapshot, including checks at its end."""
 
     def __init__(self, path: Path, options: DumpOptions, *, is_snapshot: bool) -> None:
         own = Decoder.CLUSTER_METADATA if is_snapshot else Decoder.of_directory(path.parent.name)
@@ -163,8 +163,7 @@ class _Batches:
 
 
 def _whole_batches(path: Path, max_bytes: int | None) -> Iterator[tuple[int, BatchHeader, bytes] | Damage]:
-    """The batches that begin within the first `max_bytes` of a file, each with its position; damage ends the
-    iteration."""
+    """The batches that begin in the first `max_bytes` of a file, with their positions; damage ends the iteration."""
     position, end = 0, path.stat().st_size
     with path.open("rb") as file:
         while position < end and (max_bytes is None or position < max_bytes):
@@ -234,8 +233,7 @@ def _batch_entry(header: BatchHeader, position: int, intact: bool) -> dict[str, 
 
 @dataclass(slots=True)
 class _Foreign:
-    """Records that a decoder could not read, of a directory that does not call for this decoder; reported in one
-    line."""
+    """The records that a decoder could not read in a directory of another kind; one line reports them."""
 
     decoder: Decoder
     record_count: int = 0

@@ -76,8 +76,7 @@ class Planner:
         self._load[new] += self._weight(key)
 
     def _candidates(self, replicas: Collection[int], without: int) -> list[int]:
-        """The brokers for a replica, the best first: in an unused rack, then on an unused machine, then the least
-        loaded."""
+        """The brokers for a replica, the best first: in an unused rack, on an unused machine, with the least load."""
         used = self._domains.used(broker for broker in replicas if broker != without and broker in self.racks)
         free = [broker for broker in self.racks if broker not in replicas and broker not in self.resting]
         return sorted(free, key=lambda broker: (self._domains.crowding(broker, used), self._load[broker], broker))

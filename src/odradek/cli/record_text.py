@@ -55,7 +55,7 @@ class LineFormat:
 
 
 def parse_line(line: bytes, how: LineFormat) -> OutgoingRecord:
-    """One line, without its end, as a record. Raises ValueError with the reason."""
+    """Parse a line, without its end, as a record. Raises ValueError with the reason."""
     headers: list[Header] = []
     rest = line
     if how.parse_headers:
@@ -81,7 +81,7 @@ def parse_header(text: str) -> Header:
 
 
 def parse_json(line: bytes) -> OutgoingRecord:
-    """One line of JSON as a record. Raises ValueError with the reason."""
+    """Parse a line of JSON as a record. Raises ValueError with the reason."""
     try:
         found = exact_json.decoded(line)
     except (ValueError, RecursionError) as error:
@@ -104,7 +104,7 @@ def parse_json(line: bytes) -> OutgoingRecord:
 
 @dataclass(frozen=True, slots=True)
 class Printing:
-    """What is printed before a record's value, in this order, with `separator` between."""
+    """The fields to print before a record's value, in this order, with `separator` between them."""
 
     timestamp: bool = False
     partition: bool = False

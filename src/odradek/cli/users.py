@@ -1,5 +1,7 @@
-"""`odradek users`: who logs in by SCRAM. Passwords are read from a terminal, a file or a pipe, never from the command
-line, where everybody on the machine could read them."""
+"""`odradek users`: manage users of SCRAM.
+
+Passwords are read from a terminal, a file or a pipe: any user of the machine can read a command line.
+"""
 
 from __future__ import annotations
 

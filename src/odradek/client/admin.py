@@ -147,8 +147,9 @@ async def create_partitions(
 async def describe_configs(
     cluster: Cluster, kind: ResourceType, names: Sequence[str], *, synonyms: bool = False, documentation: bool = False
 ) -> list[describe_configs_response.DescribeConfigsResult]:
-    """The settings of resources of one kind. A broker's settings are requested from that broker; "" is the cluster-wide
-    default.
+    """The settings of resources of one kind.
+
+    A broker's settings are requested from that broker; "" is the cluster-wide default.
 
     Raises:
         ApiError: the error of the first resource that failed.

@@ -134,8 +134,10 @@ class Cluster:
         raise failure
 
     async def prefer_another_broker(self) -> None:
-        """Prefer another broker for requests to any broker: the metadata of the present one may be outdated. If no
-        other can be reached, nothing changes."""
+        """Prefer another broker for requests to any broker: the metadata of the present one may be outdated.
+
+        If no other can be reached, nothing changes.
+        """
         addresses = list(dict.fromkeys([*self._bootstrap, *self.brokers.values()]))
         present = next((address for address, each in self._connections.items() if each.is_open), None)
         if present is None:
@@ -194,8 +196,9 @@ class Cluster:
         return response
 
     async def _metadata(self, message: MetadataRequest) -> MetadataResponse:
-        """The response of the first broker that knows the metadata; an isolated broker responds with an error
-        (KIP-1102).
+        """The response of the first broker that knows the metadata.
+
+        An isolated broker responds with an error (KIP-1102).
 
         Raises:
             ApiError: no reachable broker knows it.

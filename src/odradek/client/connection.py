@@ -135,8 +135,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def session_is_ending(self) -> bool:
-        """Whether the peer's limit of the session is near (KIP-368): continuous senders must then open another
-        connection."""
+        """Whether the session's end is near (KIP-368): continuous senders must then open another connection."""
         ends_s = self._session_ends_s
         return ends_s is not None and asyncio.get_running_loop().time() >= ends_s
 

@@ -83,8 +83,8 @@ class ProgressReader:
             self.found, self.next_offset, self.topic_id = {}, 0, topic_id
         # Read from the start: after compaction the log is short, whatever its offsets are.
         self.next_offset = max(self.next_offset, first)
-        taken = 0
-        while self.next_offset < end and taken < MAX_RECORDS:
+        read_count = 0
+        while self.next_offset < end and read_count < MAX_RECORDS:
             fetched = await fetch_records(
                 cluster, (TOPIC, 0), self.next_offset, max_bytes=FETCH_BYTES, max_batch_bytes=MAX_BATCH_BYTES
             )
@@ -93,7 +93,7 @@ class ProgressReader:
             self.next_offset = fetched.next_offset
             for record in fetched.records:
                 apply_record(self.found, record.key, record.value)
-            taken += len(fetched.records)
+            read_count += len(fetched.records)
             keep_newest(self.found)
         return dict(self.found)
 
@@ -121,7 +121,7 @@ def apply_record(found: dict[str, dict[str, Any]], key: bytes | None, value: byt
             }
             for flow in status["flows"][:MAX_FLOWS]
         ]
-        taken = {
+        kept = {
             **{each: _text(status.get(each) or "") for each in ("mode", "state", "error")},
             **{each: _number(status[each]) or 0 for each in ("started", "updated")},
             "pipeline": name,
@@ -130,7 +130,7 @@ def apply_record(found: dict[str, dict[str, Any]], key: bytes | None, value: byt
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return
     found.pop(name, None)  # the latest is the last
-    found[name] = taken
+    found[name] = kept
 
 
 NUMBERS = ("rows_read", "rows_written", "batches", "lag", "rate", "batch_ms", "state_rows", "state_bytes")

@@ -123,8 +123,9 @@ async def ongoing_reassignments(
 async def elect_leaders(
     cluster: Cluster, kind: int, asked: Collection[TopicPartition] | None = None
 ) -> dict[TopicPartition, ApiError | None]:
-    """Elect preferred leaders, or any live replica, for these partitions or (None) all; for all, the result has only
-    changes.
+    """Elect preferred leaders, or any live replica, for these partitions or (None) all.
+
+    For all partitions, the result has only changes.
 
     Raises:
         ApiError: the whole request was refused.

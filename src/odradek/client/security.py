@@ -21,7 +21,7 @@ def _no_sasl() -> Credentials | None:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingSecurity:
-    """What a node uses as a client of another node's listener.
+    """The TLS and SASL of a node as the client of another node's listener.
 
     Attributes:
         tls: returns the context of the next connection, which may have been renewed; None without TLS.

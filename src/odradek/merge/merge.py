@@ -44,7 +44,7 @@ Where = tuple[str, int]
 
 
 class MergeError(OdradekError):
-    """A person must act; the text says what to do."""
+    """A merge cannot continue; the text has the advice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +157,11 @@ class Merge:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether all that the sources had when they were read last is merged."""
+        """Whether all records up to the last known ends of the sources are merged."""
         return len(self._at_end) == sum(self._counts.values())
 
     def step(self) -> int:
-        """Merge the next records; returns their number, those that are left out included, 0 if there are none."""
+        """Merge the next records; returns their number, including omitted ones; 0 if there are none."""
         self._look_for_partitions()
         records = [message for message in self._consumer.consume(RECORDS_AT_ONCE, PAUSE_S) if self._is_record(message)]
         if not records:
@@ -227,7 +227,7 @@ class Merge:
         )
 
     def _commit(self, offsets: Mapping[Where, int]) -> None:
-        """Commit records and offsets. Raises MergeError for a record that the merge topic does not take."""
+        """Commit records and offsets. Raises MergeError for a record that the merge topic refuses."""
         where = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         try:
             self._producer.commit(where, self._consumer)
@@ -271,7 +271,7 @@ class Merge:
             self._assign({topic: count for topic, count in self._counts.items() if count > before[topic]}, before)
 
     def _assign(self, counts: Mapping[str, int], before: Mapping[str, int] | None = None) -> None:
-        """Read partitions from the committed offsets, or from their start; those up to `before` are read already."""
+        """Read partitions from the committed offsets, or their start; those below `before` are assigned already."""
         wanted = [
             TopicPartition(topic, partition)
             for topic, count in counts.items()

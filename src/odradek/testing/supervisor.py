@@ -76,7 +76,7 @@ class Supervisor:
         for node_id, node in self.cluster.nodes.items():
             if self._expected[node_id] and not node.running:
                 self._expected[node_id] = False
-                self._tell(f"node {node_id} ended by itself: {node.last_words()}")
+                self._notify(f"node {node_id} ended by itself: {node.last_words()}")
 
     def describe(self) -> list[dict[str, Any]]:
         """The nodes as they are now."""
@@ -125,7 +125,7 @@ class Supervisor:
             done = f"node {node_id} serves again after {time.monotonic() - began:.1f} s"
         else:
             raise RefusedActionError(f"there is no action {action}")
-        self._tell(done)
+        self._notify(done)
         return done
 
     def _answer(self, line: bytes) -> Mapping[str, Any]:
@@ -135,7 +135,7 @@ class Supervisor:
         except (ValueError, KeyError, TypeError):
             return {"error": "the request cannot be read"}
         if not secrets.compare_digest(token, self._token):
-            return {"error": "the word is wrong"}
+            return {"error": "the token is wrong"}
         if action == "status":
             return {"nodes": self.describe()}
         try:
@@ -143,7 +143,7 @@ class Supervisor:
         except (RefusedActionError, NodeFailedError) as error:
             return {"error": str(error)}
 
-    def _tell(self, event: str) -> None:
+    def _notify(self, event: str) -> None:
         self.events.append(f"{time.strftime('%H:%M:%S')} {event}")
         self._on_event(event)
 

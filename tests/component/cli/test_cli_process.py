@@ -91,7 +91,7 @@ def test_output_into_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_no_one_listens(command: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_port_without_a_listener(command: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert run([*command, "--bootstrap-server", "127.0.0.1:1"]) == errors.UNREACHABLE
     shown = capfd.readouterr()
     assert not shown.out

@@ -27,7 +27,7 @@ class Drained(BaseHTTPRequestHandler):
         """Nothing is logged."""
 
 
-def test_the_probe_is_asked_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_probe_is_requested_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("no_proxy", "NO_PROXY", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)
     with socket.socket() as refusing, TCPServer(("127.0.0.1", 0), Drained) as server:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 
-def test_a_node_does_not_carry_what_reads_command_lines() -> None:
+def test_a_node_does_not_import_the_command_line_framework() -> None:
     script = "import sys, odradek.cli.node, odradek.server.startup.process; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert not {"typer", "rich", "pydantic", "re2", "confluent_kafka"} & set(loaded)

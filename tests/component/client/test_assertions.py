@@ -186,7 +186,7 @@ def test_an_assertion_that_another_process_renews(signer: Signer) -> None:
         ({f"{PREFIX}claim.aud": "another"}, "answered 401"),
     ],
 )
-def test_an_assertion_that_cannot_be(signer: Signer, changed: dict[str, str | None], says: str) -> None:
+def test_invalid_assertions(signer: Signer, changed: dict[str, str | None], says: str) -> None:
     signer.file("locked", stored(RSA, Encoding.PEM, ENCRYPTED))
     signer.file("text", "root:geheim:0:0\n")
     placed = {

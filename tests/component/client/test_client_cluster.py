@@ -104,7 +104,7 @@ async def test_the_next_bootstrap_address_is_tried(peer: ScriptedPeer, second_pe
         assert (await cluster.metadata([])).cluster_id == "c"
 
 
-async def test_another_broker_is_asked_from_then_on(peer: ScriptedPeer, second_peer: ScriptedPeer) -> None:
+async def test_another_broker_is_preferred_from_then_on(peer: ScriptedPeer, second_peer: ScriptedPeer) -> None:
     peer.on(ApiKey.METADATA, metadata(peer, second_peer))
     second_peer.on(ApiKey.METADATA, metadata(peer, second_peer))
     async with cluster_of(peer) as cluster:
@@ -147,7 +147,7 @@ async def test_one_login_serves_two_sets_of_connections(peer: ScriptedPeer) -> N
         assert other._security is cluster._security
 
 
-async def test_no_address_answers(peer: ScriptedPeer) -> None:
+async def test_no_address_responds(peer: ScriptedPeer) -> None:
     await peer.stop()
     async with cluster_of(peer) as cluster:
         with pytest.raises(UnreachableError, match="connection refused"):
@@ -176,7 +176,7 @@ async def test_a_broker_that_the_cluster_does_not_have(peer: ScriptedPeer) -> No
         assert caught.value.code is ErrorCode.BROKER_NOT_AVAILABLE
 
 
-async def test_retriable_errors_are_asked_again(peer: ScriptedPeer) -> None:
+async def test_requests_are_retried_after_retriable_errors(peer: ScriptedPeer) -> None:
     codes = [ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER, ErrorCode.NONE]
 
     def answer(request: Any, version: int) -> Any:
@@ -188,7 +188,7 @@ async def test_retriable_errors_are_asked_again(peer: ScriptedPeer) -> None:
     assert not codes
 
 
-async def test_asking_again_ends_with_the_time_and_other_errors_at_once(peer: ScriptedPeer) -> None:
+async def test_retries_end_at_the_timeout_and_at_other_errors(peer: ScriptedPeer) -> None:
     def refused(code: ErrorCode) -> Any:
         topic = CreatableTopicResult(name="t", error_code=code, error_message="because")
         return lambda request, version: CreateTopicsResponse(topics=[topic])
@@ -206,7 +206,7 @@ async def test_asking_again_ends_with_the_time_and_other_errors_at_once(peer: Sc
         assert len(peer.asked) == 1
 
 
-async def test_offsets_are_asked_of_each_leader(peer: ScriptedPeer, second_peer: ScriptedPeer) -> None:
+async def test_offsets_are_requested_from_each_leader(peer: ScriptedPeer, second_peer: ScriptedPeer) -> None:
     partitions = [MetadataResponsePartition(partition_index=index, leader_id=index % 2) for index in range(4)]
     topic = MetadataResponseTopic(name="t", partitions=partitions)
     peer.on(ApiKey.METADATA, metadata(peer, second_peer, topics=[topic]))

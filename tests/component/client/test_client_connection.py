@@ -41,7 +41,7 @@ async def test_a_request_goes_out_in_the_newest_version_that_both_know(peer: Scr
     connection.close()
 
 
-async def test_an_api_or_version_that_the_peer_lacks_is_said(peer: ScriptedPeer) -> None:
+async def test_an_api_or_version_that_the_peer_lacks_is_an_error(peer: ScriptedPeer) -> None:
     peer.on(ApiKey.METADATA, lambda request, version: None, (90, 99))
     connection = await connected(peer)
     with pytest.raises(UnsupportedRequestError, match="does not support FIND_COORDINATOR"):
@@ -51,7 +51,7 @@ async def test_an_api_or_version_that_the_peer_lacks_is_said(peer: ScriptedPeer)
     connection.close()
 
 
-async def test_a_peer_with_old_api_versions_only_is_asked_in_one_of_them(peer: ScriptedPeer) -> None:
+async def test_a_peer_with_old_api_versions_gets_one_of_them(peer: ScriptedPeer) -> None:
     def old(request: Any, version: int) -> Any:
         if version == 0:
             return ApiVersionsResponse(api_keys=[ApiVersion(api_key=3, min_version=0, max_version=1)])
@@ -83,7 +83,7 @@ def held_back(peer: ScriptedPeer, count: int, order: Callable[[list[int]], Itera
     return answer
 
 
-async def test_requests_are_pipelined_and_each_gets_its_answer(peer: ScriptedPeer) -> None:
+async def test_requests_are_pipelined_and_each_gets_its_response(peer: ScriptedPeer) -> None:
     peer.on(ApiKey.METADATA, held_back(peer, 3, list))
     connection = await connected(peer)
     answers = await asyncio.gather(*(connection.send(MetadataRequest()) for _ in range(3)))
@@ -108,7 +108,7 @@ async def test_the_end_of_a_request_is_called_at_once_and_once(peer: ScriptedPee
     assert len(ended) == 2, "it was not sent"
 
 
-async def test_answers_out_of_order_close_the_connection(peer: ScriptedPeer) -> None:
+async def test_responses_out_of_order_close_the_connection(peer: ScriptedPeer) -> None:
     peer.on(ApiKey.METADATA, held_back(peer, 2, reversed))
     connection = await connected(peer)
     futures = [connection.send(MetadataRequest()) for _ in range(2)]
@@ -117,7 +117,7 @@ async def test_answers_out_of_order_close_the_connection(peer: ScriptedPeer) -> 
         assert "a response to request 2 instead of 1" in str(failure)
 
 
-async def test_a_connection_that_stopped_answering_is_given_up(peer: ScriptedPeer) -> None:
+async def test_a_connection_without_responses_is_closed(peer: ScriptedPeer) -> None:
     peer.on(ApiKey.METADATA, lambda request, version: None)
     connection = await connected(peer)
     also_waiting = connection.send(MetadataRequest())
@@ -128,7 +128,7 @@ async def test_a_connection_that_stopped_answering_is_given_up(peer: ScriptedPee
         await also_waiting
 
 
-async def test_a_peer_that_hangs_up_fails_what_waits_and_what_comes(peer: ScriptedPeer) -> None:
+async def test_a_disconnect_fails_pending_and_later_requests(peer: ScriptedPeer) -> None:
     peer.on(ApiKey.METADATA, lambda request, version: None)
     connection = await connected(peer)
     waiting = connection.send(MetadataRequest())
@@ -158,7 +158,7 @@ async def test_garbage_closes_the_connection_with_a_reason(peer: ScriptedPeer, g
     assert not connection.is_open
 
 
-async def test_no_one_listens(peer: ScriptedPeer) -> None:
+async def test_a_port_without_a_listener(peer: ScriptedPeer) -> None:
     await peer.stop()
     with pytest.raises(UnreachableError, match="connection refused"):
         await connected(peer)
@@ -169,7 +169,7 @@ async def test_a_name_that_does_not_exist() -> None:
         await connect(RealNetwork(), "no.such.host.invalid", 9092, client_id="test", timeout_s=60)
 
 
-async def test_a_peer_that_takes_connections_and_never_answers(peer: ScriptedPeer) -> None:
+async def test_a_peer_that_accepts_connections_and_never_responds(peer: ScriptedPeer) -> None:
     peer.answers[ApiKey.API_VERSIONS] = lambda request, version: None
     with pytest.raises(RequestTimeoutError, match="did not answer"):
         await connected(peer, timeout_s=0.1)

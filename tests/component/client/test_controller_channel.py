@@ -59,13 +59,13 @@ async def refused(quorum: Quorum) -> str:
     return str(caught.value)
 
 
-async def test_without_a_leader_there_is_no_one_to_ask(quorum: Quorum) -> None:
+async def test_a_request_without_a_leader_fails(quorum: Quorum) -> None:
     assert "no active controller is known" in await refused(quorum)
     quorum.leader = Leader(1, None)
     assert "no active controller is known" in await refused(quorum)
 
 
-async def test_a_leader_that_is_gone(quorum: Quorum) -> None:
+async def test_a_leader_that_cannot_be_reached(quorum: Quorum) -> None:
     quorum.elect(1, free_port())
     assert "does not answer" in await refused(quorum)
 
@@ -117,7 +117,7 @@ async def test_the_same_leader_again_changes_nothing(quorum: Quorum) -> None:
         assert await waiting == 1
 
 
-async def test_a_leader_that_moves_while_it_is_dialled(quorum: Quorum) -> None:
+async def test_a_leader_that_changes_during_the_connection_attempt(quorum: Quorum) -> None:
     async with ScriptedListener(is_open=False) as slow, ScriptedListener() as new:
         quorum.elect(1, slow.spec.port)
         waiting = asyncio.ensure_future(quorum.beat(1))
@@ -137,7 +137,7 @@ async def test_a_request_that_the_controller_does_not_know(quorum: Quorum) -> No
         assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 
-async def test_a_closed_channel_asks_no_one(quorum: Quorum) -> None:
+async def test_a_closed_channel_sends_no_request(quorum: Quorum) -> None:
     async with ScriptedListener() as listener:
         quorum.elect(1, listener.spec.port)
         await quorum.beat(1)

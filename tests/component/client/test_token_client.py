@@ -114,7 +114,7 @@ def test_id_and_secret_go_as_kafkas_clients_send_them(encode: str | None, sent: 
         assert base64.b64decode(settings["authorization"].removeprefix("Basic ")).decode() == sent
 
 
-def test_a_slow_issuer_keeps_no_other_waiting() -> None:
+def test_a_slow_issuer_does_not_delay_other_issuers() -> None:
     held = threading.Event()
     with (
         issuer(b'{"access_token": "late", "expires_in": 3600}', held=held) as slow,
@@ -133,7 +133,7 @@ def test_a_slow_issuer_keeps_no_other_waiting() -> None:
 
 
 @pytest.mark.parametrize("lifetime", [b"NaN", b"Infinity", b"-1", b"1e300"])
-def test_a_lifetime_that_cannot_be_is_taken_for_unknown(lifetime: bytes) -> None:
+def test_an_invalid_lifetime_counts_as_unknown(lifetime: bytes) -> None:
     with issuer(b'{"access_token": "t", "expires_in": %s}' % lifetime) as settings:
         assert tokens.current_token(settings) == "t"
         _, kept = kept_of(settings)
@@ -189,7 +189,7 @@ def test_a_token_is_used_until_it_ends(body: bytes, status: int, caplog: pytest.
             tokens.current_token(settings)
 
 
-def test_a_slow_issuer_keeps_none_waiting_who_have_a_token() -> None:
+def test_a_slow_issuer_does_not_delay_clients_with_a_token() -> None:
     held = threading.Event()
     with issuer(b'{"access_token": "next"}', held=held, good=1) as settings:
         assert tokens.current_token(settings) == "good"
@@ -255,7 +255,7 @@ def has_asked(settings: Mapping[str, str], count: str) -> bool:
     return settings["asked"] == count
 
 
-def test_another_token_is_there_before_a_login_wants_it() -> None:
+def test_a_token_is_renewed_before_the_next_login() -> None:
     """And none is asked for any more where no login wants one."""
     with issuer(b'{"access_token": "next", "expires_in": 3600}', good=1) as settings:
         assert tokens.current_token(settings) == "good"
@@ -276,7 +276,7 @@ def test_another_token_is_there_before_a_login_wants_it() -> None:
 
 
 @pytest.mark.parametrize(("status", "is_refused"), [(400, True), (401, True), (404, False), (503, False)])
-def test_a_failure_holds_for_a_while(status: int, is_refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_cached_for_a_while(status: int, is_refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     pause_s = 600.0  # which is long for a slow machine
     monkeypatch.setattr(tokens, "_REFUSED_PAUSE_S" if is_refused else "_TROUBLE_PAUSE_S", pause_s)
     held = threading.Event()
@@ -298,14 +298,14 @@ def test_a_failure_holds_for_a_while(status: int, is_refused: bool, monkeypatch:
         assert settings["asked"] == "2"
 
 
-def test_an_issuer_that_has_trouble_is_asked_again() -> None:
+def test_requests_are_retried_after_errors_of_the_issuer() -> None:
     with issuer(b'{"access_token": "t"}', troubles=2) as settings:
         settings |= {"sasl.login.retry.backoff.ms": "1", "sasl.login.retry.backoff.max.ms": "100000"}
         assert tokens.current_token(settings) == "t"
         assert settings["asked"] == "3"
 
 
-def test_an_issuer_that_refuses_is_asked_once() -> None:
+def test_a_refusal_of_the_issuer_is_not_retried() -> None:
     with issuer(b"", 401) as settings:
         with pytest.raises(SaslSettingError, match="answered 401"):
             tokens.current_token(settings)
@@ -313,7 +313,7 @@ def test_an_issuer_that_refuses_is_asked_once() -> None:
 
 
 @pytest.mark.parametrize("setting", ["sasl.login.read.timeout.ms", "sasl.login.connect.timeout.ms"])
-def test_an_issuer_that_is_silent_is_not_waited_for(setting: str) -> None:
+def test_a_silent_issuer_times_out(setting: str) -> None:
     held = threading.Event()
     says = "timed out" if "connect" in setting else r"did not come within 0\.05 s"
     with socket.create_server(("127.0.0.1", 0)) as silent, issuer(b"", held=held) as settings:
@@ -347,7 +347,7 @@ def test_when_another_token_is_due(lives_s: int, given: dict[str, str], least_s:
         assert before_s + least_s <= kept.refresh_at_s <= time.monotonic() + most_s
 
 
-def test_a_setting_of_tokens_that_cannot_be() -> None:
+def test_invalid_settings_of_tokens() -> None:
     with issuer(b"{}") as settings:
         settings["sasl.login.retry.backoff.ms"] = "soon"
         with pytest.raises(SaslSettingError, match=r"sasl.login.retry.backoff.ms: "):
@@ -355,7 +355,7 @@ def test_a_setting_of_tokens_that_cannot_be() -> None:
 
 
 @pytest.mark.parametrize("beginning", [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["headers", "document"])
-def test_an_issuer_that_drips_is_not_waited_for(beginning: bytes) -> None:
+def test_an_issuer_that_sends_byte_by_byte_times_out(beginning: bytes) -> None:
     """Each byte comes soon after the one before, and the answer never."""
     ended = threading.Event()
 

@@ -224,7 +224,7 @@ def test_a_slot_of_another_database_is_not_touched(captured: Captured, server: P
     assert captured.database().slot() is not None
 
 
-def test_a_fenced_capture_does_not_confirm_what_it_left_out(captured: Captured, database: Any) -> None:
+def test_a_fenced_capture_does_not_confirm_changes_that_it_skipped(captured: Captured, database: Any) -> None:
     """The first one captures fewer tables, and would let the database drop the log of the others."""
     captured.tables = ("public.customers",)
     first = captured.start()
@@ -237,7 +237,7 @@ def test_a_fenced_capture_does_not_confirm_what_it_left_out(captured: Captured, 
     assert [row["shop"] for row in captured.values("public.stock")] == ["99"]
 
 
-def test_a_database_that_writes_nothing_is_not_asked_for_changes(
+def test_an_idle_database_is_not_read_for_changes(
     captured: Captured, database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each look costs it work, and lines of its own log."""
@@ -254,7 +254,7 @@ def test_a_database_that_writes_nothing_is_not_asked_for_changes(
     assert running.step() == 0 and len(looks) == seen
 
 
-def test_a_wrong_command_line_is_one_line(captured: Captured) -> None:
+def test_a_wrong_command_line_is_an_error_of_one_line(captured: Captured) -> None:
     where = ["--database", captured.url]
     for words, text in [
         (["--table", "orders"], "schema.table"),
@@ -275,7 +275,7 @@ def test_a_wrong_command_line_is_one_line(captured: Captured) -> None:
 
 
 @pytest.mark.slow  # a server of its own, that is killed
-def test_a_capture_goes_on_after_faults_until_another_one_starts(node: Node, tmp_path: Path) -> None:
+def test_a_capture_continues_after_faults_until_another_starts(node: Node, tmp_path: Path) -> None:
     with Postgres("wal_level=logical") as server, psycopg.connect(server.url, autocommit=True) as first:
         first.execute(shop.SCHEMA)
         place = Captured(node, server, first, ["public.stock"])
@@ -314,7 +314,7 @@ def exists(node: Node, topic: str) -> bool:
 
 
 @pytest.mark.slow  # fifteen thousand rows
-def test_a_large_transaction_is_one_and_long_values_stay(captured: Captured, database: Any) -> None:
+def test_a_large_transaction_stays_whole_with_long_values(captured: Captured, database: Any) -> None:
     """More changes than a producer's queue takes, in one transaction; and rows as many that are there at first."""
     database.execute("CREATE TABLE public.flags (id int PRIMARY KEY, yes boolean, at timestamptz, long text)")
     database.execute("ALTER TABLE public.flags ALTER long SET STORAGE EXTERNAL")

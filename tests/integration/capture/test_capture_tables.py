@@ -54,7 +54,7 @@ capture.Capture(Database(url, name), {"bootstrap.servers": bootstrap}, options, 
 """
 
 
-def test_rows_of_a_killed_snapshot_that_are_deleted_since_go(
+def test_deleted_rows_of_a_killed_snapshot_are_removed(
     captured: Captured, database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also those that are deleted right before the second snapshot, and by a transaction that is open meanwhile."""
@@ -83,7 +83,7 @@ def test_rows_of_a_killed_snapshot_that_are_deleted_since_go(
     assert kept(captured, "public.stock") == rows_of(database, "public.stock")
 
 
-def test_a_snapshot_that_is_asked_for_again_leaves_no_deleted_row(captured: Captured, database: Any) -> None:
+def test_a_repeated_snapshot_leaves_no_deleted_row(captured: Captured, database: Any) -> None:
     database.execute("INSERT INTO public.stock SELECT g, 'lamp', 0 FROM generate_series(1, 4) g")
     captured.catch_up()
     database.execute("DELETE FROM public.stock WHERE shop = 1")

@@ -132,7 +132,7 @@ def state_of(here: Side) -> str | None:
     return here.settings.get("odradek.link.back.mirror.t")
 
 
-def test_it_begins_with_what_was_compared(here: Side, there: Side) -> None:
+def test_a_failback_begins_with_the_compared_state(here: Side, there: Side) -> None:
     plan = planned(here, there)
     assert plan.topics == ["t"]
     begin(here, there, plan)
@@ -142,7 +142,7 @@ def test_it_begins_with_what_was_compared(here: Side, there: Side) -> None:
 
 
 @pytest.mark.parametrize("loses_all", [False, True])
-def test_an_answer_that_was_lost_is_found_out(here: Side, there: Side, *, loses_all: bool) -> None:
+def test_a_lost_response_is_detected(here: Side, there: Side, *, loses_all: bool) -> None:
     plan = planned(here, there)
     here.loses = True
     if loses_all:
@@ -167,7 +167,7 @@ def test_a_failback_that_has_ended_is_done(here: Side, there: Side) -> None:
 
 
 @pytest.mark.parametrize("change", ["epoch", "id", "of another", "gone"])
-def test_a_source_that_has_changed_since_begins_nothing(here: Side, there: Side, change: str) -> None:
+def test_a_failback_does_not_begin_after_a_change_of_the_source(here: Side, there: Side, change: str) -> None:
     plan = planned(here, there)
     if change == "epoch":
         there.settings |= promoted(first_epoch=9)
@@ -197,7 +197,7 @@ def test_a_topic_goes_back_to_the_one_that_was_promoted_from_it(here: Side, ther
         asyncio.run(steps.check_source(cast(Any, here), cast(Any, there), again))
 
 
-def test_the_name_of_a_failback_before_goes_where_it_is_the_links_again(here: Side, there: Side) -> None:
+def test_a_source_name_of_an_earlier_failback_is_deleted(here: Side, there: Side) -> None:
     here.settings |= promoted(THERE_ID) | {"odradek.link.back.source.topic.t": "west.t"}
     assert planned(here, there).changes["odradek.link.back.source.topic.t"] is None
     del here.settings["odradek.link.back.source.topic.t"]
@@ -226,7 +226,7 @@ def test_a_topic_with_records_of_another_source_is_refused(here: Side, there: Si
 
 
 @pytest.mark.parametrize("is_own", [True, False])
-def test_two_that_fail_back_to_each_other_do_not_end(here: Side, there: Side, *, is_own: bool) -> None:
+def test_clusters_that_fail_back_to_each_other_are_refused(here: Side, there: Side, *, is_own: bool) -> None:
     plan = planned(here, there)
     begin(here, there, plan)
     if not is_own:
@@ -244,13 +244,13 @@ def move(here: Side, cut: int = 8) -> list[tuple[str, int]]:
     return [(row["group"], row["offset"]) for row in rows]
 
 
-def test_offsets_that_a_transaction_commits_late_are_set_back_too(here: Side) -> None:
+def test_offsets_that_a_transaction_commits_late_are_reset_too(here: Side) -> None:
     here.offsets, here.waiting = {"a": 9, "b": 8}, {"a": 12}
     assert move(here) == [("a", 9), ("a", 12)]
     assert here.offsets == {"a": 8, "b": 8}
 
 
-def test_a_client_that_commits_behind_the_cut_for_ever_is_named(here: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_always_commits_beyond_the_cut_is_named(here: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     async def ignored(*_: object) -> None:
         """Its client, which is no member, commits its old position at once."""
 

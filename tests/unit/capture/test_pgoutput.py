@@ -45,7 +45,7 @@ def test_a_transaction_begins_and_ends(decoder: Decoder) -> None:
     assert decoder.decode(b"C" + struct.pack(">BQQQ", 0, 500, 548, 1_000_000)) == Commit(548)
 
 
-def test_rows_come_change_and_go(decoder: Decoder) -> None:
+def test_rows_are_inserted_updated_and_deleted(decoder: Decoder) -> None:
     head = struct.pack(">I", 7)
     first, last = row(text(b"1"), b"n"), row(text(b"1"), text("é".encode()))
     assert decoder.decode(b"I" + head + b"N" + first) == Change(ORDERS, None, {"id": "1", "note": None})

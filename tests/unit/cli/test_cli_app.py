@@ -69,7 +69,7 @@ def test_a_list_of_commands_cuts_nothing(name: str, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("command", [each for each in SUBCOMMANDS if each not in ONE_VALUE], ids=" ".join)
-def test_commands_that_answer_have_json(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_with_output_have_json(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     run([*filter(None, command), "--help"])
     assert "--json" in capsys.readouterr().out
 
@@ -106,7 +106,7 @@ def test_commands_that_answer_have_json(command: list[str], capsys: pytest.Captu
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_command_line_that_cannot_be_read_is_one_line(
+def test_an_invalid_command_line_is_an_error_of_one_line(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Some are found out only once the cluster is asked for: no broker may listen there.
@@ -130,7 +130,7 @@ def test_a_command_line_that_cannot_be_read_is_one_line(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_cluster_in_the_environment_gives_way_to_a_file(
+def test_a_properties_file_overrides_the_cluster_of_the_environment(
     arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ODRADEK_BOOTSTRAP_SERVER", "127.0.0.1:1")

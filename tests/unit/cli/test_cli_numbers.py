@@ -22,7 +22,7 @@ PLAN = ["plan", "--size", "1KB", "--rate", "1"]
         ["rebalance", "--watch"],
     ],
 )
-def test_a_number_that_is_none_is_refused(words: list[str], value: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_numbers_are_refused(words: list[str], value: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run([*words, value]) == errors.USAGE
     said = capsys.readouterr().err
     assert f"Invalid value for '{words[-1]}'" in said and said.count("\n") == 1

@@ -51,7 +51,7 @@ def test_topics_with_partitions() -> None:
     assert parse_topic("orders:x") == ("orders:x", [])
 
 
-def test_moments() -> None:
+def test_datetimes() -> None:
     assert parse_datetime("2026-01-31T12:00:00.000") == parse_datetime("2026-01-31T12:00:00Z")
     assert parse_datetime("2026-01-31T12:00:00+02:00") == parse_datetime("2026-01-31T10:00:00")
     with pytest.raises(CliError, match="--to-datetime tomorrow"):
@@ -83,7 +83,7 @@ def test_a_plan_that_was_exported_is_read(count: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["t,0\n", "t,zero,1\n", "a,b,c,d,e\n"])
-def test_a_file_that_is_no_plan(text: str, tmp_path: Path) -> None:
+def test_an_invalid_plan_file(text: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.csv"
     path.write_text(text)
     with pytest.raises(CliError, match="line 1 is not topic,partition,offset"):
@@ -113,6 +113,6 @@ def test_malformed_settings_are_refused(text: str) -> None:
         parse_config_list(text)
 
 
-def test_moments_before_1970_are_the_beginning() -> None:
+def test_datetimes_before_1970_are_the_beginning() -> None:
     assert wanted_position(**NOTHING | {"duration": "P100000D"}) == Position(timestamp_ms=0)
     assert wanted_position(**NOTHING | {"datetime_text": "1960-01-01T00:00:00"}) == Position(timestamp_ms=0)

@@ -54,7 +54,7 @@ def good_cluster() -> ClusterFacts:
     )
 
 
-def test_nothing_is_found_where_all_is_well() -> None:
+def test_a_good_cluster_has_no_findings() -> None:
     assert found(good_cluster()) == {}
     assert list(check_machine(GOOD_MACHINE)) == []
 
@@ -74,14 +74,14 @@ def test_nothing_is_found_where_all_is_well() -> None:
         (replace(GOOD_DIRECTORY, free_share=0.01), "disk-space", Severity.BAD),
     ],
 )
-def test_one_thing_is_wrong_with_a_machine(
+def test_each_problem_of_a_machine_is_found(
     facts: MachineFacts | DirectoryFacts, check: str, severity: Severity
 ) -> None:
     machine = facts if isinstance(facts, MachineFacts) else replace(GOOD_MACHINE, directories=[facts])
     assert [(each.check, each.severity) for each in check_machine(machine)] == [(check, severity)]
 
 
-def test_a_limit_that_is_none_is_enough_and_little_swapping_is_well() -> None:
+def test_no_limit_of_descriptors_and_a_low_swappiness_are_no_problem() -> None:
     assert not list(check_machine(replace(GOOD_MACHINE, descriptors=-1)))
     assert not list(check_machine(replace(GOOD_MACHINE, swap_bytes=1 << 30, swappiness=1)))
 
@@ -134,7 +134,7 @@ def test_a_directory_whose_name_the_disk_refuses_is_found(tmp_path: Path) -> Non
     assert directory.problem in ("File name too long", "")
 
 
-def test_a_quorum_of_an_even_number_outlives_no_more() -> None:
+def test_a_quorum_of_an_even_number_tolerates_no_more_failures() -> None:
     facts = good_cluster()
     facts.voters = [1, 2, 3, 4]
     assert found(facts).keys() == {"even-voters"}
@@ -151,7 +151,7 @@ def test_a_quorum_of_an_even_number_outlives_no_more() -> None:
         ({1: 10.0, 2: 12.0, 3: 40.0}, "round-trip"),
     ],
 )
-def test_voters_that_are_far_from_each_other(round_trips_ms: dict[int, float], check: str | None) -> None:
+def test_voters_with_long_round_trips(round_trips_ms: dict[int, float], check: str | None) -> None:
     facts = good_cluster()
     facts.round_trips_ms = round_trips_ms
     assert list(found(facts)) == [check] * (check is not None)
@@ -167,13 +167,13 @@ def test_a_round_trip_that_is_known_for_certain_names_the_pair() -> None:
     ("ahead_ms", "error_ms", "severity"),
     [(900.0, 0.0, None), (2_000.0, 1_500.0, None), (-2_000.0, 100.0, 1), (90_000.0, 100.0, 0)],
 )
-def test_clocks_that_are_apart(ahead_ms: float, error_ms: float, severity: int | None) -> None:
+def test_clock_skew(ahead_ms: float, error_ms: float, severity: int | None) -> None:
     facts = good_cluster()
     facts.clock_ahead_ms, facts.clock_error_ms = ahead_ms, error_ms
     assert [each.severity for each in found(facts).values()] == ([] if severity is None else [severity])
 
 
-def test_racks_that_no_broker_has_are_a_note() -> None:
+def test_a_cluster_without_racks_is_a_note() -> None:
     facts = good_cluster()
     facts.racks = dict.fromkeys(facts.racks)
     assert found(facts)["no-racks"].severity is Severity.NOTE
@@ -181,7 +181,7 @@ def test_racks_that_no_broker_has_are_a_note() -> None:
     assert "no-racks" not in found(facts)
 
 
-def test_replicas_on_brokers_without_a_rack_share_none_that_is_known() -> None:
+def test_replicas_on_brokers_without_racks_share_no_known_rack() -> None:
     facts = good_cluster()
     facts.racks |= {4: None, 5: None}
     facts.partitions["orders", 0] = partition(4, 5, 4)
@@ -233,7 +233,7 @@ def test_groups_that_fall_behind(group: GroupFacts, check: str | None) -> None:
     assert list(found(facts)) == [check] * (check is not None)
 
 
-def test_settings_of_another_maker_are_known_to_it() -> None:
+def test_settings_of_apache_kafka_are_not_reported_as_ignored() -> None:
     facts = good_cluster()
     facts.settings = {"broker 1": {"num.io.threads": "4"}}
 

@@ -102,7 +102,7 @@ def test_records_that_compaction_left_keep_their_sequence(tmp_path: Path) -> Non
     assert [(each["offset"], each["sequence"]) for each in shown] == [(12, 7), (14, 9)]
 
 
-def test_space_that_was_only_reserved_is_no_damage(tmp_path: Path) -> None:
+def test_preallocated_space_is_no_damage(tmp_path: Path) -> None:
     path = write(tmp_path / "t-0", batch(b"a") + bytes(5000))
     assert len(entries(path)) == 1
     assert entries(write(tmp_path / "t-0", b"")) == []
@@ -193,7 +193,7 @@ def test_records_of_groups_are_decoded_by_their_directory(tmp_path: Path) -> Non
     assert entries(elsewhere, decoder=Decoder.GROUP)[1]["key"] == record["key"]
 
 
-def test_members_of_a_group_are_opened(tmp_path: Path) -> None:
+def test_metadata_of_group_members_is_decoded(tmp_path: Path) -> None:
     topics = b"\0\0\0\0\0\1\0\1t"
     member = MemberMetadata(
         member_id="m",
@@ -217,7 +217,7 @@ def test_tombstones_and_transactions(tmp_path: Path) -> None:
     assert record["value"] is None
 
 
-def test_a_record_that_is_not_what_its_log_has_is_reported(tmp_path: Path) -> None:
+def test_a_record_of_another_log_is_reported(tmp_path: Path) -> None:
     path = write(tmp_path / "__consumer_offsets-0", batch(b"\0\1short", key=b"\0\1xx"))
     (damage,) = damages(path)
     assert damage.startswith("at byte 0: the record at offset 10: ")
@@ -337,7 +337,7 @@ def test_the_command_says_where_a_file_is_damaged(tmp_path: Path, capsys: pytest
         ("empty", errors.NOT_FOUND, "has no files of a log"),
     ],
 )
-def test_files_that_are_none_of_a_log(
+def test_files_of_unknown_formats(
     name: str, code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()

@@ -14,7 +14,7 @@ from odradek.cli.link_state import cut_line
         (None, "are not known"),
     ],
 )
-def test_without_a_file_it_is_not_known_what_was_there(file: str | None, said: str) -> None:
+def test_the_line_of_a_cut_with_and_without_a_file(file: str | None, said: str) -> None:
     row = {"topic": "t", "partition": 0, "cut": {"offset": 5, "broker": 1, "file": file, "bytes": 70}}
     assert cut_line(row).startswith("t-0 was cut to 5 on broker 1: ")
     assert said in cut_line(row)

@@ -79,7 +79,7 @@ def test_load_may_be_bytes() -> None:
     assert loads == {1: 900, 2: 900}
 
 
-def test_a_broker_that_rests_keeps_what_it_has_and_gets_nothing() -> None:
+def test_a_draining_broker_keeps_its_replicas_and_gets_none() -> None:
     old = spread("t", 12, 1, 2, 3, factor=2)
     new = after(old, plan(dict.fromkeys((1, 2, 3, 4)), old, resting=[3]))
     assert {key for key, replicas in new.items() if 3 in replicas} == {key for key in old if 3 in old[key]}
@@ -88,7 +88,7 @@ def test_a_broker_that_rests_keeps_what_it_has_and_gets_nothing() -> None:
         plan(dict.fromkeys((1, 2)), {("t", 0): (9,)}, resting=[1, 2])
 
 
-def test_more_copies_than_brokers_cannot_be_planned() -> None:
+def test_more_replicas_than_brokers_cannot_be_planned() -> None:
     with pytest.raises(PlanError, match="t-0 has 3 replicas, and only 2 brokers"):
         plan(dict.fromkeys((1, 2)), {("t", 0): (1, 2, 3)})
 
@@ -155,7 +155,7 @@ def test_kafkas_format_there_and_back() -> None:
         ('{"partitions":[{"topic":"t","partition":0,"replicas":[1],"log_dirs":["/a"]}]}', 'only "any"'),
     ],
 )
-def test_files_that_are_no_plan(text: str, reported: str) -> None:
+def test_invalid_plan_files(text: str, reported: str) -> None:
     with pytest.raises(PlanError, match=reported):
         from_json(text)
 

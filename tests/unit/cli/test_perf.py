@@ -41,17 +41,17 @@ def test_two_histograms_together_are_that_of_all_values(some: list[int], others:
 
 
 @given(VALUES, st.integers(0, 10**10))
-def test_what_is_above_a_value_is_counted_by_whole_buckets(values: list[int], limit: int) -> None:
+def test_the_count_above_a_value_is_of_whole_buckets(values: list[int], limit: int) -> None:
     above = Histogram(values).above(limit)
     assert sum(value > limit * (1 + 1 / 32) + 1 for value in values) <= above <= sum(value > limit for value in values)
 
 
-def test_a_histogram_of_nothing() -> None:
+def test_an_empty_histogram() -> None:
     assert (Histogram().mean, Histogram().percentile(99), Histogram([-5]).greatest) == (0.0, 0, 0)
 
 
 @given(st.lists(st.integers(0, 50), max_size=100))
-def test_what_has_come_is_known_in_any_order(numbers: list[int]) -> None:
+def test_received_numbers_are_counted_in_any_order(numbers: list[int]) -> None:
     seen = Seen()
     for number in numbers:
         seen.add(number)
@@ -59,7 +59,7 @@ def test_what_has_come_is_known_in_any_order(numbers: list[int]) -> None:
     assert set(seen.missing(51)) == set(range(51)) - set(numbers)
 
 
-def test_what_was_not_acknowledged_stands_for_nothing_that_is_missing() -> None:
+def test_records_without_acknowledgement_are_not_missing() -> None:
     seen = Seen()
     for number in (0, 1, 3):
         seen.add(number)
@@ -78,7 +78,7 @@ def test_threads_share_the_records_and_the_rate() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "x", "10-", "10-5", "-5", "9999999999"])
-def test_a_size_that_is_none(text: str) -> None:
+def test_invalid_sizes(text: str) -> None:
     with pytest.raises(CliError, match="give a number of bytes"):
         parse_sizes(text)
 
@@ -92,7 +92,7 @@ def test_values_have_their_sizes_and_their_marks() -> None:
     assert len(marked(b"short", 1, 2, 3, 4)) == MARK.size
 
 
-def test_what_a_thread_counted_is_taken_once() -> None:
+def test_each_count_of_a_thread_is_in_one_window() -> None:
     counting = Counting()
     counting.window.sent = 3
     assert counting.take_window().sent == 3
@@ -133,7 +133,7 @@ def test_a_run_as_rows_and_json() -> None:
     assert as_json(Outcome(seconds=1.0))["latency_ms"] == {}
 
 
-def test_a_run_as_a_file_of_spans(tmp_path: Path) -> None:
+def test_a_run_as_csv(tmp_path: Path) -> None:
     write_csv(tmp_path / "run.csv", outcome())
     heading, first, second = (line.split(",") for line in (tmp_path / "run.csv").read_text().splitlines())
     assert len(heading) == len(first) == len(second)

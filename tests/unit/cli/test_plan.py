@@ -52,7 +52,7 @@ def test_a_plan_for_one_failure() -> None:
 
 
 @given(DEMANDS)
-def test_what_shall_be_outlived_is(demand: Demand) -> None:
+def test_a_plan_tolerates_the_given_failures(demand: Demand) -> None:
     sizing = plan(demand)
     assert sizing.copies - demand.outlive >= sizing.min_isr > demand.outlive
     assert sizing.brokers >= sizing.copies and sizing.brokers - demand.outlive >= 1
@@ -79,7 +79,7 @@ def test_larger_records_are_fewer_for_a_core(size: int, factor: int) -> None:
     assert figures.records_per_core(size * factor) <= figures.records_per_core(size)
 
 
-def test_measured_sizes_are_what_was_measured() -> None:
+def test_sizes_that_were_measured_have_their_figures() -> None:
     for size, figure in figures.REPLICATED.items():
         assert figures.records_per_core(size) == pytest.approx(figure.value / figures.CORES)
         assert figures.nearest(size) is figure
@@ -104,7 +104,7 @@ def test_figures_are_on_the_pages_that_they_cite(figure: figures.Figure) -> None
         (EXAMPLE, "a new broker copies for"),
     ],
 )
-def test_what_speaks_against_a_plan_is_said(demand: Demand, said: str) -> None:
+def test_a_plan_has_warnings(demand: Demand, said: str) -> None:
     assert any(said in line for line in warnings(demand, plan(demand)))
 
 

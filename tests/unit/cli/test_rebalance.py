@@ -53,7 +53,7 @@ def test_every_partition_keeps_its_copies_on_brokers_of_their_own(world: World, 
 
 
 @given(worlds(striped=True), st.floats(0.01, 1))
-def test_nothing_gets_worse_than_it_was_or_may_be(world: World, tolerance: float) -> None:
+def test_no_load_gets_worse_than_before_or_allowed(world: World, tolerance: float) -> None:
     racks, assignment, weights, resting = world
     _, before, after = rebalance(racks, assignment, weights, resting, tolerance=tolerance)
     assert after.unevenness <= before.unevenness + 1e-6
@@ -63,7 +63,7 @@ def test_nothing_gets_worse_than_it_was_or_may_be(world: World, tolerance: float
 
 
 @given(worlds())
-def test_what_is_counted_is_what_lies_there(world: World) -> None:
+def test_the_loads_of_a_plan_are_those_of_its_assignment(world: World) -> None:
     racks, assignment, weights, resting = world
     _, _, after = rebalance(racks, assignment, weights, resting)
     again = Balance(racks, {key: list(found) for key, found in after.assignment.items()}, weights, resting)
@@ -79,7 +79,7 @@ def test_a_plan_that_is_carried_out_leaves_nothing_to_do(world: World) -> None:
 
 
 @given(worlds(striped=True), st.integers(0, 10**9))
-def test_no_more_is_copied_than_may_be(world: World, limit: int) -> None:
+def test_copied_bytes_are_within_the_limit(world: World, limit: int) -> None:
     racks, assignment, weights, resting = world
     changes, _, _ = rebalance(racks, assignment, weights, resting, limit_bytes=limit)
     assert sum(weights[key].disk * len({*new} - {*assignment[key]}) for key, new in changes.items()) <= limit
@@ -96,7 +96,7 @@ def evenly(assignment: Mapping[TopicPartition, Replicas], disk: float = 100.0) -
     return dict.fromkeys(assignment, Weights(disk, 10.0))
 
 
-def test_a_cluster_that_is_even_stays_as_it_is() -> None:
+def test_a_balanced_cluster_is_not_changed() -> None:
     assignment = spread(9, 1, 2, 3, copies=2)
     assert rebalance(dict.fromkeys((1, 2, 3)), assignment, evenly(assignment))[0] == {}
 
@@ -117,7 +117,7 @@ def test_leaders_alone_are_uneven_and_nothing_is_copied() -> None:
     assert Counter(replicas[0] for replicas in map(tuple, after.assignment.values())) == {1: 3, 2: 3, 3: 3}
 
 
-def test_a_full_disk_gives_away_what_is_large() -> None:
+def test_large_replicas_move_off_a_full_disk() -> None:
     """Replicas and leaders are even; one broker has the large ones."""
     assignment = {("t", number): (1 + number % 2,) for number in range(8)}
     weights = {key: Weights(1000.0 if key[1] % 2 == 0 else 10.0) for key in assignment}
@@ -136,21 +136,21 @@ def test_traffic_counts_more_for_leaders() -> None:
     assert after.spread(Load.TRAFFIC) < 0.1 and all({*new} == {1, 2, 3} for new in changes.values())
 
 
-def test_racks_are_mended_whatever_it_takes() -> None:
+def test_replicas_that_share_a_rack_move_at_any_cost() -> None:
     racks = {1: "a", 2: "a", 3: "b", 4: "b"}
     assignment = {("t", number): (1, 2) for number in range(4)}
     changes, _, _ = rebalance(racks, assignment, evenly(assignment), limit_bytes=0)
     assert all(racks_of(changes[key], racks) == {"a", "b"} for key in assignment)
 
 
-def test_a_broker_that_rests_gets_nothing() -> None:
+def test_a_draining_broker_gets_no_replica() -> None:
     assignment = spread(12, 1, 2, copies=1)
     changes, _, after = rebalance(dict.fromkeys((1, 2, 3, 4)), assignment, evenly(assignment), resting={4})
     assert changes and 4 not in after.loads
     assert 4 not in {broker for replicas in changes.values() for broker in replicas}
 
 
-def test_replicas_that_share_a_machine_are_parted_first() -> None:
+def test_replicas_that_share_a_machine_move_first() -> None:
     racks, hosts = dict.fromkeys((1, 2, 3, 4)), {1: "a", 2: "a", 3: "b", 4: "b"}
     assignment: Assignment = {("t", number): ((1, 2), (3, 4))[number % 2] for number in range(4)}
     changes, _, _ = rebalance(racks, assignment, {}, hosts=hosts)

@@ -52,7 +52,7 @@ def test_lines(line: bytes, how: LineFormat, record: OutgoingRecord) -> None:
         (b"\xff:1\tv", LineFormat(parse_headers=True), "not UTF-8"),
     ],
 )
-def test_lines_that_are_no_records(line: bytes, how: LineFormat, said: str) -> None:
+def test_invalid_lines(line: bytes, how: LineFormat, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         parse_line(line, how)
 
@@ -99,7 +99,7 @@ def test_json_lines(text: str, record: OutgoingRecord) -> None:
         "\xff",
     ],
 )
-def test_json_that_is_no_record(text: str) -> None:
+def test_invalid_json_of_records(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_json(text.encode("latin-1"))
 

@@ -38,6 +38,6 @@ async def test_the_end_of_an_epoch() -> None:
 
 
 @pytest.mark.parametrize("answer", [Answering(), Answering(("t", [])), Answering(("t", [0])), Answering(("u", [1]))])
-async def test_an_answer_of_something_else_is_an_error(answer: Any) -> None:
+async def test_a_response_for_another_partition_is_an_error(answer: Any) -> None:
     with pytest.raises(ProtocolError, match="t-1"):
         await epoch_end(answer, "t", 1, 5, leader_id=4)

@@ -35,7 +35,7 @@ def statuses(value: Any, key: bytes | None = b"shop") -> dict[str, dict[str, Any
     return found
 
 
-def test_a_status_is_taken_by_the_name_of_its_key() -> None:
+def test_a_status_has_the_name_of_its_key() -> None:
     (status,) = statuses(STATUS, b"a name").values()
     assert (status["pipeline"], status["state"], status["started"], status["updated"]) == (
         "a name",
@@ -49,7 +49,7 @@ def test_a_status_is_taken_by_the_name_of_its_key() -> None:
     assert len(many) == MAX_FLOWS
 
 
-def test_a_record_without_a_value_takes_a_pipeline_away() -> None:
+def test_a_tombstone_removes_a_pipeline() -> None:
     found = statuses(STATUS)
     apply_record(found, b"other", None)
     assert list(found) == ["shop"]
@@ -65,18 +65,18 @@ def test_a_record_without_a_value_takes_a_pipeline_away() -> None:
         {name: each for name, each in STATUS.items() if name != "updated"},
     ],
 )
-def test_what_is_no_status_is_left_out(value: Any) -> None:
+def test_invalid_statuses_are_skipped(value: Any) -> None:
     assert statuses(value) == {}
 
 
-def test_what_is_no_number_is_none() -> None:
+def test_values_that_are_no_numbers_are_none() -> None:
     (status,) = statuses({**STATUS, "flows": [{**FLOW, "rows_read": "<b>", "lag": True}]}).values()
     assert (status["flows"][0]["rows_read"], status["flows"][0]["lag"]) == (None, None)
     assert statuses({**STATUS, "started": "x"})["shop"]["started"] == 0
 
 
 @pytest.mark.parametrize("number", ["1e999", "-Infinity", "NaN", "9" * 400, "9" * 5000])
-def test_a_number_that_no_page_can_show_is_none(number: str) -> None:
+def test_numbers_out_of_range_are_none(number: str) -> None:
     value = json.dumps({**STATUS, "updated": 7, "flows": [{**FLOW, "rate": 8}]})
     for status in statuses(value.replace("8", number).encode()).values():
         assert status["flows"][0]["rate"] is None
@@ -85,7 +85,7 @@ def test_a_number_that_no_page_can_show_is_none(number: str) -> None:
     assert statuses({**STATUS, "updated": MAX_NUMBER})["shop"]["updated"] == MAX_NUMBER
 
 
-def test_texts_are_cut_and_can_be_sent() -> None:
+def test_texts_are_truncated_and_valid_unicode() -> None:
     long = "x" * (MAX_LETTERS + 1)
     given = {**STATUS, "state": long, "error": long, "flows": [{**FLOW, "flow": long, "error": "\ud800"}]}
     ((name, status),) = statuses(given, long.encode()).items()
@@ -95,7 +95,7 @@ def test_texts_are_cut_and_can_be_sent() -> None:
     assert flow["error"] == "?"
 
 
-def test_of_too_many_pipelines_those_that_wrote_last_are_kept() -> None:
+def test_the_pipelines_that_wrote_last_are_kept() -> None:
     found: dict[str, dict[str, Any]] = {}
     for at in (*range(MAX_PIPELINES + 2), 0):
         apply_record(found, b"%d" % at, json.dumps(STATUS).encode())

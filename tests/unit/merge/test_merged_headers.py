@@ -22,5 +22,5 @@ ORIGINS = {"orders": "east", "west.orders": "west"}
         pytest.param([(ORIGIN_HEADER, b"\xff")], [(ORIGIN_HEADER, b"\xff")], id="no text"),
     ],
 )
-def test_headers_of_a_record_of_west(before: Headers, after: Headers | None) -> None:
+def test_merged_headers_of_a_record_of_west(before: Headers, after: Headers | None) -> None:
     assert merged_headers(before, "west", ORIGINS) == after

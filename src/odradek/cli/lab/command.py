@@ -1,5 +1,4 @@
-"""`odradek lab`: demonstrates Kafka's guarantees on a cluster of this machine, with the expected and the actual
-results."""
+"""`odradek lab`: demonstrates Kafka's guarantees on a local cluster, with expected and actual results."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _NO_ERRORS = {"error_cb": lambda error: None, "logger": _NO_LINES}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: the action, the expected and the actual result."""
+    """A step: the action, the expected and the actual result."""
 
     did: str
     expected: str

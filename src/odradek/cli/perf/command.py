@@ -1,5 +1,7 @@
-"""`odradek perf`: measures throughput and latency of producers and consumers. Load follows a schedule, so that stalls
-of the brokers count as latency."""
+"""`odradek perf`: measures throughput and latency of producers and consumers.
+
+Load follows a schedule, so that stalls of the brokers count as latency.
+"""
 
 from __future__ import annotations
 

@@ -232,8 +232,10 @@ class Balance:
         )
 
     def _may(self, step: _Step) -> bool:
-        """Whether a step stays within the limit of bytes, and moves no load farther from its mean than before or than
-        allowed."""
+        """Whether a step is within the limit of bytes, and leaves each load as near to its mean as allowed.
+
+        A load that was farther from its mean before may stay as far.
+        """
         if not step.is_leader and self.copied_bytes + self.weights.get(step.key, Weights()).disk > self.limit_bytes:
             return False
         by_load: dict[int, tuple[float, float]] = {}

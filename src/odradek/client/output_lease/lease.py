@@ -1,4 +1,4 @@
-"""An output lease: which of several consumer groups writes an output, and up to which offset of the input.
+"""The output lease, which names the one of several consumer groups that writes an output, and the input's offsets.
 
 Queries that compute the same output are standbys of each other. The lease is a group without members. Its committed
 offsets are the positions of the input up to which the output is written; their metadata names the group that writes
