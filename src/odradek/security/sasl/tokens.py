@@ -1,4 +1,4 @@
-"""Validates OAUTHBEARER tokens: signed claims (RFC 7519).
+"""Validates OAUTHBEARER tokens, which are signed claims (RFC 7519).
 
 A token must be signed by a configured key with an allowed algorithm, for this audience, and valid now. A token that
 names the place of its key (`jku`, `jwk`, `x5u`) is refused, since its sender would choose the key.
@@ -15,11 +15,12 @@ from typing import Any
 from odradek.security.sasl.config import TokenConfig
 from odradek.security.sasl.exchange import AuthenticationError
 
-# With these no client that knows our public keys can sign, as it could with a hash of a shared secret.
+# All are asymmetric: with HMAC, a client that knows the public keys could use one as the secret.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 MAX_TOKEN_BYTES = 32 * 1024
 _KEYS_IN_TOKENS = ("jku", "jwk", "x5u")
-# A claim of time beyond this is none: later than the year 9999.
+_UNKNOWN_KEY = "the token names an unknown key"
+# Later times (after the year 9999) are invalid.
 _LATEST_S = 253_402_300_799
 
 
@@ -33,7 +34,7 @@ class Token:
 
 
 class UnknownKeyError(AuthenticationError):
-    """A token names a key that is not among those that were read last."""
+    """A token names a key that the issuer had not published when the keys were read last."""
 
 
 class MissingScopeError(AuthenticationError):
@@ -52,22 +53,22 @@ class PublicKeys:
     asked_for_unknown: bool = field(default=False)
 
     def replace(self, keys: tuple[Any, ...]) -> None:
-        """Go by other keys."""
+        """Use other keys from now on."""
         self.keys = keys
         self.asked_for_unknown = False
 
     def find(self, key_id: str | None) -> Any:
-        """The key of that id; where a token names none, the only one.
+        """The key with this id; for a token that names none, the only key.
 
         Raises:
-            UnknownKeyError: there is no such key.
+            UnknownKeyError: there is no such key, or several keys have the id.
         """
         if key_id is None and len(self.keys) == 1:
             return self.keys[0]
         found = [key for key in self.keys if key_id is not None and key.kid == key_id]
         if len(found) != 1:
             self.asked_for_unknown = True
-            raise UnknownKeyError("the token names a key that is not known")
+            raise UnknownKeyError(_UNKNOWN_KEY)
         return found[0]
 
 
@@ -95,15 +96,15 @@ class TokenChecks:
         else:
             token = check_token(text, self.keys, self.settings, now_ms)
         if not set(self.scopes) <= set(token.scopes):
-            raise MissingScopeError(f"the token lacks a scope of those that are required: {' '.join(self.scopes)}")
+            raise MissingScopeError(f"the token lacks one of the required scopes: {' '.join(self.scopes)}")
         return token
 
 
 def read_keys(data: bytes) -> tuple[Any, ...]:
-    """The public keys of a JWKS document that sign.
+    """The public keys for signatures in a JWKS document.
 
     Raises:
-        ValueError: it is no such document, or has none that could be used.
+        ValueError: it is no such document, or has no usable key.
     """
     from joserfc.errors import JoseError
     from joserfc.jwk import ECKey, OKPKey, RSAKey
@@ -146,7 +147,7 @@ def signed_claims(text: str, keys: PublicKeys) -> dict[str, Any]:
         key = keys.find(headers.get("kid"))
         payload = jws.deserialize_compact(text, key, algorithms=[*_algorithms(key)]).payload
     except (ValueError, TypeError, KeyError, RecursionError, JoseError):
-        raise AuthenticationError("the token is not signed by a key that is known") from None
+        raise AuthenticationError("the token is malformed, or no known key signed it") from None
     return _read_claims(payload)
 
 
@@ -158,10 +159,10 @@ def check_unsigned(text: str, settings: TokenConfig, now_ms: int) -> Token:
         headers = _read_claims(_decoded(head))
         claims = _read_claims(_decoded(body))
     except ValueError:
-        raise AuthenticationError("the token is none") from None
+        raise AuthenticationError("the token is malformed") from None
     if headers.get("alg") != "none" or signature or not dot or len(text) > MAX_TOKEN_BYTES:
         raise AuthenticationError("the token is signed, and no keys are known (sasl.oauthbearer.jwks.endpoint.url)")
-    # As Kafka's validator of such tokens, which does not need the time of issue.
+    # Kafka's validator of such tokens does not require the time of issue either.
     return check_claims({"iat": 0, **claims}, settings, now_ms)
 
 
@@ -170,47 +171,47 @@ def _decoded(text: str) -> bytes:
 
 
 def _refuse_headers(headers: Mapping[str, Any]) -> None:
-    """Raises AuthenticationError for an algorithm that is not ours, and for a key that the token brings."""
+    """Raises AuthenticationError for an unsupported algorithm, and for a token that says where its key is."""
     if headers.get("alg") not in ALGORITHMS:
-        raise AuthenticationError("the token is not signed by an algorithm that is taken")
+        raise AuthenticationError("the algorithm of the token's signature is not supported")
     if any(name in headers for name in _KEYS_IN_TOKENS):
-        raise AuthenticationError("the token says where its key is to be found")
+        raise AuthenticationError("the token says where its key is (jku, jwk or x5u)")
     if not isinstance(headers.get("kid"), str | None):
-        raise AuthenticationError("the token names a key that is not known")
+        raise AuthenticationError(_UNKNOWN_KEY)
 
 
 def _algorithms(key: Any) -> tuple[str, ...]:
-    """Those of ours that go with a key; the library refuses those of another kind of key."""
+    """The supported algorithms that a key allows; the library refuses those of another kind of key."""
     named = key.get("alg")
     return ALGORITHMS if named is None else tuple(each for each in ALGORITHMS if each == named)
 
 
 def _read_claims(payload: bytes) -> dict[str, Any]:
-    """Raises AuthenticationError."""
+    """The claims in the body of a token. Raises AuthenticationError."""
     try:
         claims = json.loads(payload)
     except (ValueError, RecursionError):
         claims = None
     if not isinstance(claims, dict):
-        raise AuthenticationError("the token holds no claims")
+        raise AuthenticationError("the token has no claims")
     return claims
 
 
 def check_claims(claims: Mapping[str, Any], settings: TokenConfig, now_ms: int) -> Token:
-    """Who the claims speak of, where they are for us and hold now.
+    """The user, expiry and scopes in claims, if these are valid now, and of the required issuer and audience.
 
     Raises:
-        AuthenticationError: they do not.
+        AuthenticationError: they are not, or a claim is missing.
     """
     now_s, skew_s = now_ms / 1000, settings.skew_s
     ends_s, issued_s = _time(claims, "exp"), _time(claims, "iat")
     if ends_s is None or issued_s is None:
-        raise AuthenticationError("the token does not say when it was issued and when it ends")
+        raise AuthenticationError("the token lacks exp or iat")
     if now_s >= ends_s + skew_s:
         raise AuthenticationError("the token has expired")
     begins_s = _time(claims, "nbf")
     if max(issued_s, issued_s if begins_s is None else begins_s) > now_s + skew_s or ends_s < issued_s:
-        raise AuthenticationError("the token does not hold yet")
+        raise AuthenticationError("the token is not valid yet")
     if settings.issuer is not None and claims.get("iss") != settings.issuer:
         raise AuthenticationError("the token is of another issuer")
     audience = claims.get("aud")
@@ -219,7 +220,7 @@ def check_claims(claims: Mapping[str, Any], settings: TokenConfig, now_ms: int) 
         raise AuthenticationError("the token is for another audience")
     name = claims.get(settings.subject_claim)
     if not isinstance(name, str) or not name.strip():
-        raise AuthenticationError("the token does not say whose it is")
+        raise AuthenticationError("the token names no user")
     return Token(name, int(ends_s * 1000), _scopes(claims.get(settings.scope_claim)))
 
 
@@ -235,5 +236,5 @@ def _time(claims: Mapping[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LATEST_S:
-        raise AuthenticationError(f"the token's {name} is no time")
+        raise AuthenticationError(f"the token's {name} is not a time")
     return float(value)

@@ -1,4 +1,4 @@
-"""What a connection does before its client has logged in, and that no other one needs."""
+"""Requests and messages that arrive before the client of a connection has logged in."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 
 def refuse_before_login(connection: Connection, gate: LoginGate, context: RequestContext, route: Route) -> bool:
-    """Whether a request is not served now. As Kafka: one amid a login is answered, any other is not; the connection
-    ends with both."""
+    """Whether a request is refused, because the client has not logged in.
+
+    As in Kafka, a request in the middle of a login is answered with an error, any other is not; the connection is
+    closed in both cases.
+    """
     refusal = gate.refusal(context.api_key, context.broker.clock.monotonic_ms())
     if not refusal:
         return False
@@ -35,7 +38,7 @@ def refuse_before_login(connection: Connection, gate: LoginGate, context: Reques
 def respond_to_raw_token(
     dispatcher: Dispatcher, connection: Connection, gate: LoginGate, message: bytes
 ) -> asyncio.Task[Any] | None:
-    """Answer a message of a login that came without a request around it, after SaslHandshake version 0."""
+    """Answer a bare message of a login, as they are after SaslHandshake version 0."""
     if gate.blocks:
         connection.requests.is_exclusive = True
         return dispatcher.start_task(_evaluate(connection, gate, message))

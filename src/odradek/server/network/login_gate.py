@@ -1,8 +1,9 @@
-"""One connection's login: what is served before it, and what comes of each message of it.
+"""The login of one connection: which requests are served before it, and the answer to each of its messages.
 
-Before its login a client gets ApiVersions, SaslHandshake and SaslAuthenticate, in that order, and is closed for all
-else. A client that is logged in may log in again, as the same user by the same mechanism (KIP-368), and must where its
-session has an end. After SaslHandshake version 0 the messages come and go as bare frames.
+Before its login a client may send ApiVersions, SaslHandshake and SaslAuthenticate, in that order; any other request
+closes the connection. A client that has logged in may log in again, as the same user by the same mechanism (KIP-368),
+and must do so before its session ends. After SaslHandshake version 0 the messages are bare frames, without a request
+around them.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from odradek.protocol.apis import ApiKey
 from odradek.security.sasl.exchange import AuthenticationError, Exchange, LoggedIn
 from odradek.security.sasl.listener import ListenerSasl
 
-# A client that connects logs in at once.
+# Clients log in as soon as they are connected.
 LOGIN_TIMEOUT_MS = 30_000
-# A login costs more than other requests: a client that is logged in may begin one so often.
+# A login costs more than other requests, so a client that has logged in may begin another one only after this pause.
 REAUTHENTICATION_PAUSE_MS = 1000
 _OPEN_TO_ALL = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE})
 _log = get_logger("server.network.login_gate")
@@ -33,11 +34,12 @@ class _State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a client gets for a message.
+    """The answer to a message of a login.
 
     Attributes:
-        code, text: NONE and "" where the login goes on, or is done.
-        session_ms: after which the client must log in again; 0 for never.
+        token: the message of the mechanism for the client.
+        code, text: the error; NONE and "" if the login goes on, or has succeeded.
+        session_ms: the time after which the client must log in again; 0 for never.
     """
 
     token: bytes = field(default=b"", repr=False)
@@ -50,8 +52,8 @@ class LoginGate:
     """The login of one connection on a listener with SASL.
 
     Attributes:
-        user: who is logged in; "" before that.
-        by_token: whether by a delegation token.
+        user: the name of the user who has logged in; "" before that.
+        by_token: whether the user logged in by a delegation token.
         uses_raw_tokens: whether frames are messages of the mechanism, without a request around them.
     """
 
@@ -69,7 +71,7 @@ class LoginGate:
     )
 
     def __init__(self, listener: ListenerSasl, now_ms: int) -> None:
-        """Times are monotonic ms, where nothing else is said."""
+        """Times are monotonic ms unless a name says otherwise."""
         self._listener = listener
         self._state = _State.HANDSHAKE
         self._mechanism = ""
@@ -87,25 +89,25 @@ class LoginGate:
 
     @property
     def is_open(self) -> bool:
-        """Whether the client has logged in, and does not do so again just now."""
+        """Whether the client has logged in, and is not in the middle of another login."""
         return self._state is _State.OPEN
 
     @property
     def expects_token(self) -> bool:
-        """Whether messages of a mechanism are due."""
+        """Whether the next message must be one of the mechanism."""
         return self._state is _State.MESSAGES
 
     @property
     def blocks(self) -> bool:
-        """Whether the next message is one whose `step` may block, or compute for long."""
+        """Whether `step` may block, or compute for long, for the next message."""
         return self._mechanism in self._listener.off_loop
 
     def restart_timeout(self, now_ms: int) -> None:
-        """The node serves no client yet: the time for a login begins later."""
+        """Begin the time for a login again: until now the node did not serve clients."""
         self._began_ms = now_ms
 
     def refusal(self, api_key: int, now_ms: int) -> str:
-        """Why a request is not served now; "" where it is."""
+        """Why a request is not served now; "" if it is."""
         state = self._state
         if state is _State.OPEN:
             if self._ends_ms is None or now_ms < self._ends_ms or api_key == ApiKey.SASL_HANDSHAKE:
@@ -119,13 +121,13 @@ class LoginGate:
         return f"API key {api_key} came before the client had logged in"
 
     def slowness(self, now_ms: int) -> str:
-        """What is wrong with the pace of a login; "" where nothing is."""
+        """Why a login takes too long; "" if it does not."""
         if self._state is _State.OPEN or self.user or now_ms - self._began_ms < LOGIN_TIMEOUT_MS:
             return ""
         return f"the client did not log in within {LOGIN_TIMEOUT_MS} ms"
 
     def begin(self, mechanism: str, version: int, now_ms: int) -> ErrorCode:
-        """Begin a login by a mechanism; where it is refused, the connection ends with the answer."""
+        """Begin a login by a mechanism. After UNSUPPORTED_SASL_MECHANISM the connection must be closed."""
         if self._state is _State.OPEN and now_ms < self._next_login_ms:
             return ErrorCode.ILLEGAL_SASL_STATE
         begin = self._listener.mechanisms.get(mechanism)
@@ -142,16 +144,16 @@ class LoginGate:
         return ErrorCode.NONE
 
     def evaluate(self, message: bytes, peer: str, now_ms: int, wall_ms: int) -> Answer:
-        """Take one message of the mechanism.
+        """Answer one message of the mechanism.
 
         Args:
             peer: for the log.
-            wall_ms: the wall clock, by which tokens end.
+            wall_ms: the wall clock, for the expiry of tokens.
         """
         return self.apply_result(self.step(message), peer, now_ms, wall_ms)
 
     def step(self, message: bytes) -> bytes | LoggedIn | AuthenticationError:
-        """What the mechanism makes of a message. It changes nothing here, and may run in a thread."""
+        """Give a message to the mechanism. This changes only the exchange, so it may run in a thread."""
         exchange = self._exchange
         assert exchange is not None, "a mechanism is chosen first"
         try:
@@ -167,7 +169,7 @@ class LoginGate:
     def apply_result(
         self, outcome: bytes | LoggedIn | AuthenticationError, peer: str, now_ms: int, wall_ms: int
     ) -> Answer:
-        """Go by what came of a message; arguments as of `evaluate`."""
+        """Apply the outcome of `step`; arguments as of `evaluate`."""
         if isinstance(outcome, LoggedIn):
             return self._logged_in(outcome, peer, now_ms, wall_ms)
         if isinstance(outcome, AuthenticationError):

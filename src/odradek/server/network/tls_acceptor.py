@@ -1,7 +1,7 @@
-"""Takes a connection on a listener with TLS: the handshake first, and only then a `Connection`.
+"""Accepts connections on a listener with TLS: a `Connection` is created after the handshake.
 
-A peer that does not finish its handshake costs a socket for HANDSHAKE_TIMEOUT_S; of those that are under way at
-one time the oldest gives way, because an honest handshake takes milliseconds.
+A peer that does not finish its handshake costs a socket for HANDSHAKE_TIMEOUT_S. If more than MAX_HANDSHAKES are in
+progress, the oldest is ended, as an honest handshake takes milliseconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HANDSHAKE_TIMEOUT_S = 10.0
 MAX_HANDSHAKES = 512
 _log = get_logger("server.network.tls_acceptor")
 
-# What OpenSSL says of what peers do, and what it means here.
+# OpenSSL's reasons, as an operator needs them.
 _REASONS = {
     "HTTP_REQUEST": "the peer speaks HTTP",
     "WRONG_VERSION_NUMBER": "the peer does not speak TLS; does its security.protocol say SSL?",
@@ -40,7 +40,7 @@ _REASONS = {
 
 
 class Handshakes:
-    """The handshakes that are under way on a node, oldest first."""
+    """The handshakes in progress on a node, oldest first."""
 
     def __init__(self) -> None:
         self._acceptors: dict[TlsAcceptor, None] = {}
@@ -50,7 +50,7 @@ class Handshakes:
         return len(self._acceptors)
 
     def begin(self, acceptor: TlsAcceptor) -> None:
-        """Count one; the oldest ends where there are too many."""
+        """Count a handshake; if there are too many, end the oldest."""
         self._acceptors[acceptor] = None
         if len(self._acceptors) > MAX_HANDSHAKES:
             next(iter(self._acceptors)).evict()
@@ -60,7 +60,7 @@ class Handshakes:
 
 
 class _EarlyData(asyncio.Protocol):
-    """Holds what comes behind the handshake until its `Connection` is there, a turn of the loop later."""
+    """Keeps the bytes that follow the handshake until the `Connection` exists, a turn of the loop later."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -98,7 +98,7 @@ class TlsAcceptor(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        # Now: of a transport that has ended nothing can be asked any more.
+        # A transport that has ended does not know its peer any more.
         peer = transport.get_extra_info("peername") or ("", 0)
         self._peer = (peer[0], peer[1])
         sock = transport.get_extra_info("socket")
@@ -115,7 +115,7 @@ class TlsAcceptor(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._transport.pause_reading)
 
     def place_granted(self) -> bool:
-        """There is a place for the connection, which may be closing by now; whether it takes the place."""
+        """Begin the handshake, as there is a place for the connection; whether it takes the place."""
         transport = self._transport
         assert transport is not None
         self._has_begun = True
@@ -128,7 +128,7 @@ class TlsAcceptor(asyncio.Protocol):
         return True
 
     def data_received(self, data: bytes) -> None:
-        # uvloop reads whatever connection_made says, and the peer's hello may be there before the handshake begins.
+        # uvloop reads although connection_made pauses it, so the peer's hello may arrive before the handshake begins.
         self._hello += data
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -136,12 +136,12 @@ class TlsAcceptor(asyncio.Protocol):
         self._dispatcher.connections.connection_quotas.cancel_wait(self._listener, self)
 
     def close(self) -> None:
-        """End the connection, which waits."""
+        """End the connection, which waits for a place."""
         if self._transport is not None:
             self._transport.abort()
 
     def evict(self) -> None:
-        """End a handshake for one that is newer."""
+        """End this handshake to make room for a newer one."""
         self._is_evicted = True
         self._dispatcher.handshakes.end(self)
         if self._transport is not None:
@@ -166,7 +166,7 @@ class TlsAcceptor(asyncio.Protocol):
             feed(connection, bytes(early.data))
 
     async def _secured(self, transport: asyncio.Transport, early: _EarlyData) -> asyncio.Transport | None:
-        """The connection behind its handshake; None where that came to nothing."""
+        """The transport after the handshake; None if the handshake failed."""
         handshake = asyncio.get_running_loop().create_task(
             start_tls(
                 transport,
@@ -190,7 +190,7 @@ class TlsAcceptor(asyncio.Protocol):
         return None if early.ended or self._is_evicted else secured
 
     async def _pass_on_hello(self, transport: asyncio.Transport) -> None:
-        """Give the handshake what the peer has sent before it began.
+        """Give the handshake the bytes that the peer sent before it began.
 
         In one turn of the loop the transport gets its new protocol, in the next this is connected; the bytes follow in
         the same turn, before others can be read.
@@ -214,7 +214,7 @@ class TlsAcceptor(asyncio.Protocol):
 
 
 def feed(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
-    """Let a protocol receive bytes."""
+    """Give bytes to a protocol as if they were read from its socket."""
     while data:
         buffer = memoryview(protocol.get_buffer(len(data)))
         piece = data[: len(buffer)]
