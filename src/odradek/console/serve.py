@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from odradek.common.errors import ConfigError
 from odradek.console.auth import Users
 from odradek.console.clusters import ClusterConfig
-from odradek.console.garbage import collect_now_and_then, without_full_collections
+from odradek.console.garbage import Collector, without_full_collections
 from odradek.console.guard import Guard, cookie_name
 from odradek.console.kafka_thread import KafkaThread
 from odradek.console.oidc import OidcConfig
@@ -109,7 +109,7 @@ def serve(
         raise ConfigError([NEEDED])
     sock = _bound(serving)
     with sock, without_full_collections(), KafkaThread() as kafka:
-        kafka.start(collect_now_and_then()).add_done_callback(_report)
+        kafka.start(Collector(_has_open_pages).run()).add_done_callback(_report)
         import uvicorn
 
         watches = {name: Watch(config, every_s=serving.every_s) for name, config in clusters.items()}
@@ -132,6 +132,13 @@ def serve(
         say(f"Console of {', '.join(clusters)} at {scheme}://{shown}:{sock.getsockname()[1]}; end it with Ctrl-C.")
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(uvicorn.Server(config).serve(sockets=[sock]))
+
+
+def _has_open_pages() -> bool:
+    from nicegui import Client
+
+    # Another thread opens and closes them.
+    return any(client.has_socket_connection for client in list(Client.instances.values()))
 
 
 def _bound(serving: Serving) -> socket.socket:
