@@ -1,4 +1,4 @@
-"""The Delta sink and tables that ask more of their writers than files: each is refused, and never broken."""
+"""The Delta sink and tables with features that it does not write: each is refused, and stays intact."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def test_columns_that_the_table_does_not_keep_are_refused(
     assert DeltaTable(store.path).version() == version
 
 
-def test_a_store_that_does_not_let_the_driver_look(store: DeltaStore) -> None:
-    """One sentence; a name that no disk takes stands for a store that answers with an error."""
+def test_a_store_that_the_driver_may_not_read(store: DeltaStore) -> None:
+    """The error is one sentence; a name that is too long for the disk stands for a store that returns errors."""
     made = writer(store)
     found = left(made, TASK, [(1, "a")])
     nameless = dataclasses.replace(found, files=[dataclasses.replace(file, name="x" * 300) for file in found.files])
@@ -95,7 +95,7 @@ def test_a_store_that_does_not_let_the_driver_look(store: DeltaStore) -> None:
     assert made.commit_once(TASK, [found])
 
 
-def test_a_column_that_may_not_be_null(store: DeltaStore) -> None:
+def test_a_column_without_nulls(store: DeltaStore) -> None:
     DeltaTable.create(store.path, Schema([Field("id", LONG), Field("name", STRING, nullable=False)]))
     made = writer(store)
     with pytest.raises(
@@ -108,7 +108,7 @@ def test_a_column_that_may_not_be_null(store: DeltaStore) -> None:
 
 @pytest.mark.parametrize("by", [{}, {"keyColumns": "id"}], ids=["appended", "merged"])
 def test_an_empty_text_in_a_partition_that_may_not_be_null(store: DeltaStore, by: dict[str, str]) -> None:
-    """It is null to Delta: in the log, no reader would take the table any more."""
+    """For Delta it is null: with it in the log, no reader could read the table."""
     schema = Schema([Field("id", LONG), Field("name", STRING, nullable=False)])
     DeltaTable.create(store.path, schema, partition_by=["name"])
     made = writer(store, partitionColumns="name", **by)  # type: ignore[arg-type]
@@ -120,8 +120,8 @@ def test_an_empty_text_in_a_partition_that_may_not_be_null(store: DeltaStore, by
     assert store.rows() == [(1, "a"), (2, "b")]
 
 
-def test_a_commit_whose_end_is_not_known(store: DeltaStore) -> None:
-    """As where delta-rs raises, with no class of its own, after it has committed."""
+def test_a_commit_of_unknown_outcome(store: DeltaStore) -> None:
+    """delta-rs raises an error without a class of its own after it has committed."""
     made = writer(store, keyColumns="id")
     merge = made._merge
 
@@ -138,7 +138,7 @@ def test_a_commit_whose_end_is_not_known(store: DeltaStore) -> None:
 
 
 @pytest.mark.parametrize("by", [{}, {"keyColumns": "id"}], ids=["appended", "merged"])
-def test_lost_commits_pause_and_a_merge_says_of_them(
+def test_commits_with_conflicts_are_retried_with_pauses(
     store: DeltaStore, by: dict[str, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = writer(store, **by)  # type: ignore[arg-type]
@@ -166,15 +166,15 @@ def test_lost_commits_pause_and_a_merge_says_of_them(
     assert caplog.text.count("came first; batch 0 is merged again") == bool(by)
 
 
-def test_a_column_that_the_table_has_in_other_letters(store: DeltaStore) -> None:
+def test_a_column_name_that_differs_by_case(store: DeltaStore) -> None:
     made_by_another(store.path)
     made = writer(store, StructType([ROWS["id"], StructField("NAME", StringType())]), mergeSchema="true")
     with pytest.raises(OptionError, match=r"does not take the columns: .*NAME.*\. Rename or drop them"):
         made.table()
 
 
-def test_files_that_the_driver_does_not_see(store: DeltaStore) -> None:
-    """As where the table's folder is each executor's own: no commit names a file that is not there."""
+def test_files_that_the_driver_cannot_find(store: DeltaStore) -> None:
+    """As if each executor had its own folder for the table: no commit names a file that does not exist."""
     made = writer(store)
     found = left(made, TASK, [(1, "a")])
     (file,) = Path(store.path).glob("*.parquet")
@@ -199,16 +199,16 @@ def test_files_that_the_driver_does_not_see(store: DeltaStore) -> None:
         ([*ROWS, StructField("Name", LongType())], "id", "does not take the columns: .*'Name'. Rename or drop them"),
     ],
 )
-def test_columns_that_divide_no_table(store: DeltaStore, columns: list[StructField], partition: str, says: str) -> None:
+def test_invalid_partition_columns(store: DeltaStore, columns: list[StructField], partition: str, says: str) -> None:
     with pytest.raises(OptionError, match=says):
         writer(store, StructType(columns), partitionColumns=partition)
 
 
-def test_a_type_that_delta_has_not(store: DeltaStore) -> None:
+def test_a_type_that_does_not_exist_in_delta(store: DeltaStore) -> None:
     with pytest.raises(OptionError, match="the column a is interval day to second, which Delta has not: cast it"):
         writer(store, StructType([StructField("id", LongType()), StructField("a", DayTimeIntervalType())]))
 
 
-def test_a_folder_as_hadoop_writes_it(store: DeltaStore) -> None:
+def test_a_folder_as_a_hadoop_uri(store: DeltaStore) -> None:
     for path in (f"file:{store.path}", f"file://{store.path}"):
         assert writer(store, path=path).path == store.path

@@ -1,4 +1,4 @@
-"""The exactly-once topic sink under Spark: every record once for readers of committed records, whatever dies."""
+"""The exactly-once topic sink under Spark: readers of committed records get each record once, after any crash."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VALUE = StructType([StructField("value", StringType())])
 
 
 def start_copy(spark: Any, bootstrap: str, topic: str, folder: Path, sink: str = "odradek", **options: Any) -> Any:
-    """Begin to copy what there is of a topic to `<topic>-copy`, 100 offsets a batch; returns the running query."""
+    """Start to copy the records of a topic to `<topic>-copy`, 100 offsets for each batch; returns the query."""
     stream = load_stream(spark, bootstrap, subscribe=topic, maxOffsetsPerTrigger=100).select("key", "value")
     writer = stream.writeStream.format(sink).option("kafka.bootstrap.servers", bootstrap)
     writer = writer.option("topic", f"{topic}-copy").option("checkpointLocation", str(folder / "checkpoint"))
@@ -32,7 +32,7 @@ def start_copy(spark: Any, bootstrap: str, topic: str, folder: Path, sink: str =
 
 
 def copy(spark: Any, bootstrap: str, topic: str, folder: Path, sink: str = "odradek", **options: Any) -> Any:
-    """The same; returns the ended query."""
+    """As `start_copy`; returns the ended query."""
     query = start_copy(spark, bootstrap, topic, folder, sink, **options)
     assert query.awaitTermination(400), "the copy did not end"
     return query
@@ -44,7 +44,7 @@ def copied(bootstrap: str, topic: str, partitions: int = 2) -> list[int]:
 
 
 def remove_commit(folder: Path) -> None:
-    """As after a crash between the sink's commit and Spark's own: the last batch is not written down as done."""
+    """Remove Spark's commit of the last batch, as after a crash between the sink's commit and Spark's."""
     commits = folder / "checkpoint" / "commits"
     last = max((path for path in commits.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
     last.unlink()
@@ -64,8 +64,10 @@ def test_a_batch_that_runs_again_is_written_once(spark: Any, bootstrap: str, top
 
 
 @pytest.mark.slow  # without Spark, test_transaction and test_table_sinks show it
-def test_a_checkpoint_that_was_put_back_by_one_batch(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
-    """The last batch is planned again, with more in it: it is not taken for the one that is there."""
+def test_a_checkpoint_that_was_restored_to_the_batch_before(
+    spark: Any, odradek: str, topic: str, tmp_path: Path
+) -> None:
+    """Spark plans the last batch again with more records: it does not count as the committed one."""
     create_topic(odradek, topic)
     create_topic(odradek, f"{topic}-copy", 2)
     numbered(odradek, topic, range(50))
@@ -82,7 +84,7 @@ def test_a_checkpoint_that_was_put_back_by_one_batch(spark: Any, odradek: str, t
 
 
 def test_two_queries_of_one_application(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
-    """Their batches overlap, so that Spark gives those of one query to several processes, one after another."""
+    """Their batches overlap, so Spark runs those of one query in several processes, one after another."""
     topics = [f"{topic}-{number}" for number in range(2)]
     for name in topics:
         create_topic(odradek, name)
@@ -95,7 +97,7 @@ def test_two_queries_of_one_application(spark: Any, odradek: str, topic: str, tm
 
 
 def die_and_restart(spark: Any, bootstrap: str, topic: str, folder: Path, steps: list[str], **options: str) -> None:
-    """Copy with a process that is killed once in each step, and check that every record is there once."""
+    """Copy with a process that is killed once in each step; checks that every record exists once."""
     create_topic(bootstrap, topic)
     create_topic(bootstrap, f"{topic}-copy", 2)
     numbered(bootstrap, topic, range(250))
@@ -121,7 +123,7 @@ def test_the_committing_process_is_killed_after_its_commit(
 def test_the_process_that_ends_the_transactions_of_tasks_is_killed(
     spark: Any, odradek: str, topic: str, tmp_path: Path
 ) -> None:
-    """When one of a batch has ended; where tasks write, who commits a batch ends each of theirs."""
+    """It is killed after the first transaction of a batch: the committer ends those of all writing tasks."""
     by_tasks = {"exactlyOnceWriters": "tasks", "markerTopic": f"{topic}-markers"}
     die_and_restart(spark, odradek, topic, tmp_path, ["after end_task"], **by_tasks)
     assert [path for path in (tmp_path / "checkpoint" / "odradek-staging").rglob("*") if path.is_file()] == []
@@ -160,7 +162,7 @@ def test_large_batches_are_staged_and_swept(spark: Any, odradek: str, topic: str
 def test_attempts_that_are_not_committed_leave_nothing(
     odradek: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task runs twice, one died while it staged, an older run left a file, one is late: committed attempts count."""
+    """A task runs twice, one dies while it stages, an older run left a file, one is late: committed attempts count."""
     monkeypatch.setattr(exact_sink, "CHUNK_BYTES", 1)  # rows are staged as they come
     create_topic(odradek, f"{topic}-copy", 2)
     options = {"kafka.bootstrap.servers": odradek, "topic": f"{topic}-copy", "stagingLocation": str(tmp_path)}
@@ -189,7 +191,7 @@ def test_attempts_that_are_not_committed_leave_nothing(
     assert not Path(late.file.path).exists(), "the next batch removes what was staged behind its own"
 
 
-def test_a_time_that_no_record_can_have(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
+def test_an_invalid_timestamp_of_a_record(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
     create_topic(odradek, topic)
     frame = spark.sql("SELECT 'v' value, TIMESTAMP'1969-12-31 23:59:59' timestamp")
     for delivery in ("exactly_once", "at_least_once"):
@@ -200,7 +202,7 @@ def test_a_time_that_no_record_can_have(spark: Any, odradek: str, topic: str, tm
     assert read_all(odradek, topic) == []
 
 
-def test_a_batch_write_is_seen_whole_or_not_at_all(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+def test_a_batch_write_is_atomic(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
     create_topic(bootstrap, topic, 2)
     options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly_once"}
     options["stagingLocation"] = f"file://{tmp_path}/staging"
@@ -243,7 +245,9 @@ def test_headers_tombstones_partitions_and_times(spark: Any, bootstrap: str, top
 
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
-def test_a_topic_is_created_as_asked(spark: Any, bootstrap: str, topic: str, delivery: str, tmp_path: Path) -> None:
+def test_a_topic_is_created_as_the_options_say(
+    spark: Any, bootstrap: str, topic: str, delivery: str, tmp_path: Path
+) -> None:
     from confluent_kafka.admin import ConfigResource, ResourceType
 
     from tests.support.clients.confluent import admin
@@ -288,7 +292,7 @@ def test_a_topic_is_created_as_asked(spark: Any, bootstrap: str, topic: str, del
         ({"stagingLocaton": "/tmp"}, "did you mean 'stagingLocation'"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, str], says: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, str], says: str) -> None:
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"} | options
     if options:
         given.setdefault("stagingLocation", "/tmp/any")

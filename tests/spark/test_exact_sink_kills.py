@@ -26,7 +26,7 @@ TABLES = ["delta", "iceberg", "postgres"]
 
 @pytest.fixture
 def job(odradek: str, topic: str, tmp_path: Path, copies: list[Copies], spark: Any) -> Iterator[Any]:
-    """Starts drivers; `spark` is asked for since it skips where there is no Java."""
+    """Starts drivers; the fixture `spark` skips the test if there is no Java."""
     create_topic(odradek, topic, 2)
     started: list[Job] = []
 
@@ -64,7 +64,7 @@ def test_the_driver_is_killed_in_a_step(
 def test_two_drivers_on_one_checkpoint(
     job: Any, odradek: str, topic: str, tmp_path: Path, copies: list[Copies]
 ) -> None:
-    """Both at work: whichever comes second with a batch ends, by Spark's word or by ours."""
+    """Both work: the second one with a batch ends, by an error of Spark or of the sink."""
     (store,) = copies
     numbered(odradek, topic, range(1000))
     first = job("--forever")
@@ -88,7 +88,7 @@ def test_two_drivers_on_one_checkpoint(
 
 @pytest.mark.parametrize("copies", ["topic", "tasks", *TABLES], indirect=True)
 def test_an_older_driver_comes_late(job: Any, odradek: str, topic: str, tmp_path: Path, copies: list[Copies]) -> None:
-    """It stood still in its commit, as after a pause of its machine, while another one went on with the checkpoint."""
+    """It was paused in its commit, as its machine might be, while another one continued the checkpoint."""
     (store,) = copies
     numbered(odradek, topic, range(1000))
     older = job("--hold", "produce" if store.name == "topic" else "commit_once")
@@ -115,7 +115,7 @@ def await_file(path: Path, job: Job) -> None:
 def test_the_broker_is_killed_while_batches_are_committed(
     topic: str, tmp_path: Path, spark: Any, into: type[TopicCopy]
 ) -> None:
-    """Batches into a topic, by driver or tasks, and into a table, which reads from the broker only."""
+    """Batches go into a topic, by driver or tasks, and into a table, which only reads from the broker."""
     with Node(tmp_path / "node") as node:
         create_topic(node.bootstrap, topic, 2)
         create_topic(node.bootstrap, f"{topic}-copy", 2)

@@ -1,4 +1,4 @@
-"""The Iceberg sink over a REST catalog: one that dies, one that is down, one that refuses."""
+"""The Iceberg sink with a REST catalog that crashes, is down, or refuses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RestStore(IcebergStore):
 
 @contextmanager
 def answering(status: int) -> Iterator[str]:
-    """A catalog that answers every request with one status, in the words of the REST specification."""
+    """A catalog that responds to every request with one status, with the error of the REST specification."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -67,14 +67,14 @@ def test_a_catalog_that_refuses_is_one_sentence(tmp_path: Path, status: int) -> 
             writer(store)
 
 
-def test_a_catalog_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_catalog_is_one_sentence(tmp_path: Path) -> None:
     store = RestStore(tmp_path, {"type": "rest", "uri": "http://127.0.0.1:1"})
     with pytest.raises(ClusterError, match=r"^the table shop\.orders cannot be loaded from its catalog: .*refused"):
         writer(store)
 
 
-def test_a_catalog_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer of a commit is lost; then the catalog is gone for longer than anybody waits."""
+def test_a_catalog_that_does_not_respond(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The response to a commit is lost; then the catalog is down for longer than the sink retries."""
     require_rest_catalog()
     from pyiceberg.table import Transaction
 
@@ -100,7 +100,7 @@ def test_a_catalog_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.slow  # the catalog starts four times
 def test_a_catalog_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a commit that waits for it; after one whose answer is lost; and for longer than anybody waits."""
+    """Before a commit, which waits for it; after a commit whose response is lost; and for longer than the retries."""
     require_rest_catalog()
     from pyiceberg.table import Transaction
 

@@ -1,4 +1,4 @@
-"""The Iceberg sink and what pyiceberg raises: each is one sentence, with older versions of it too."""
+"""The Iceberg sink and errors of pyiceberg: each becomes one sentence, also with older versions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TASK = Task("query", "run", 0, 0, 0)
 
 
 def loaded_again() -> Any:
-    """The module, beside the one that others hold."""
+    """The module, loaded a second time beside the imported one."""
     spec = importlib.util.find_spec("pyspark_odradek.table_sinks.iceberg_sink")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -40,7 +40,7 @@ def test_a_catalog_whose_client_is_not_installed(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("name", ["NoSuchNamespaceError", "NoSuchTableError", "SignError", "ValidationException"])
-def test_a_catalogs_refusal_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_refusal_of_the_catalog_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     from pyiceberg.catalog.sql import SqlCatalog
 
     def refuses(*args: Any, **named: Any) -> None:

@@ -1,4 +1,4 @@
-"""The sinks that take rows by their key: replaced and deleted, each batch once, over deaths and other writers."""
+"""The sinks that merge rows by key: each batch is merged once, after crashes and beside other writers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Rows = list[tuple[Any, ...]]
 
 
 def merged(made: Any, batch_id: int, *tasks: Rows, query: str = "query") -> bool:
-    """A batch, as the driver commits it: for each task its rows."""
+    """Commit a batch as the driver does, from the rows of each task."""
     ours = [Task(query, "run", batch_id, number, number) for number in range(len(tasks))]
     found = [left(made, task, rows) for task, rows in zip(ours, tasks, strict=True)]
     return bool(made.commit_once(ours[0], list(reversed(found))))
@@ -51,7 +51,7 @@ def batches(path: str) -> list[tuple[str, int]]:
 
 
 def stray_files(path: str) -> set[str]:
-    """Parquet files of a table that no version of it names."""
+    """The Parquet files of a table that none of its versions names."""
     table = DeltaTable(path)
     there = {file.name for file in Path(path).glob("*.parquet")}
     for version in range(table.version() + 1):
@@ -62,7 +62,7 @@ def stray_files(path: str) -> set[str]:
 
 @BOTH
 def test_rows_are_replaced_and_deleted_by_key(store: Store) -> None:
-    """The last row of a key counts, and what is neither true nor false deletes nothing."""
+    """The last row of a key counts, and a null in the column of deletes deletes nothing."""
     made = writer(store, GOES, **BY_KEY)
     assert merged(made, 0, [(1, None, "a"), (2, False, "b"), (3, False, "c"), (1, False, "d"), (4, True, None)])
     assert store.rows() == [(1, "d"), (2, "b"), (3, "c")]
@@ -75,7 +75,7 @@ def test_rows_are_replaced_and_deleted_by_key(store: Store) -> None:
 
 @BOTH
 def test_a_batch_is_merged_once(store: Store) -> None:
-    """Of what came in between nothing is taken back by a batch that runs again."""
+    """A batch that runs again does not undo later changes."""
     made = writer(store, GOES, **BY_KEY)
     assert merged(made, 0, [(1, False, "a"), (2, False, "b")])
     assert merged(made, 0, [(1, True, None)], query="another")
@@ -132,7 +132,7 @@ def test_a_key_that_is_null_is_refused(store: Store) -> None:
         ({"keyColumns": "id", "deleteColumns": "goes"}, "did you mean 'deleteColumn'"),
     ],
 )
-def test_options_that_make_no_sense(store: Store, options: dict[str, str], says: str) -> None:
+def test_invalid_options(store: Store, options: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         writer(store, GOES, **options)
 
@@ -144,8 +144,8 @@ def test_iceberg_only_appends(tmp_path: Path, option: str) -> None:
 
 
 @OF_POSTGRES
-def test_a_delete_frees_what_a_row_of_another_key_takes(store: PostgresStore) -> None:
-    """As where a row gets another key: the two are one batch, and a second column has to be unique, too."""
+def test_a_delete_frees_a_unique_value_for_another_key(store: PostgresStore) -> None:
+    """A row gets another key: both changes are in one batch, and a second column is unique, too."""
     store.query(f"CREATE TABLE {store.table} (id bigint PRIMARY KEY, name text NOT NULL UNIQUE)")
     made = writer(store, GOES, **BY_KEY)
     assert merged(made, 0, [(2, False, "a")])
@@ -154,7 +154,7 @@ def test_a_delete_frees_what_a_row_of_another_key_takes(store: PostgresStore) ->
 
 
 @OF_POSTGRES
-def test_larger_batches_of_postgres_are_put_aside(store: PostgresStore) -> None:
+def test_larger_batches_of_postgres_are_staged_in_tables(store: PostgresStore) -> None:
     made = writer(store, GOES, **BY_KEY)
     assert merged(made, 0, [(number, False, "x" * 100) for number in range(2000)])
     assert merged(made, 1, [(number, True, "x" * 100) for number in range(1, 2000)], [(2000, False, "y")])
@@ -174,7 +174,7 @@ def test_staged_rows_are_removed(store: DeltaStore, caplog: pytest.LogCaptureFix
     assert "whose rows are in" in caplog.text and "could not be removed" in caplog.text
 
 
-def test_files_of_a_merge_are_compressed_as_said(store: DeltaStore) -> None:
+def test_files_of_a_merge_have_the_compression_of_the_option(store: DeltaStore) -> None:
     for batch_id, codec in enumerate(["zstd", "lz4", "gzip", "none", "snappy"]):
         assert merged(writer(store, GOES, compression=codec, **BY_KEY), batch_id, [(1, False, codec)])
         (file,) = DeltaTable(store.path).file_uris()
@@ -183,7 +183,7 @@ def test_files_of_a_merge_are_compressed_as_said(store: DeltaStore) -> None:
 
 
 def test_two_drivers_that_merge_at_the_same_moment(store: DeltaStore) -> None:
-    """The other one commits the same batch between our look at the table and our merge."""
+    """The other one commits the same batch after our driver has read the table and before its merge."""
     made, other = writer(store, GOES, **BY_KEY), writer(store, GOES, **BY_KEY)
     merged(made, 0, [(1, False, "a")])
     look = made.table
@@ -203,8 +203,8 @@ def test_two_drivers_that_merge_at_the_same_moment(store: DeltaStore) -> None:
 
 
 @pytest.mark.parametrize("changes", [True, False], ids=["changes", "nothing to change"])
-def test_commits_of_others_between_cost_a_second_look(store: DeltaStore, changes: bool) -> None:
-    """Rows that came in between are seen by the merge that follows."""
+def test_conflicting_commits_are_followed_by_a_retry(store: DeltaStore, changes: bool) -> None:
+    """The next attempt of the merge reads rows that were committed in between."""
     made = writer(store, GOES, **BY_KEY)
     merged(made, 0, [(1, False, "a")])
     looks = commits_between(made, store)
@@ -216,7 +216,7 @@ def test_commits_of_others_between_cost_a_second_look(store: DeltaStore, changes
 
 
 def test_partitions(store: DeltaStore) -> None:
-    """Rows move from one to another where the column is none of the key."""
+    """Rows move between partitions if the partition column is not part of the key."""
     schema = StructType([*GOES, StructField("day", StringType())])
     options = BY_KEY | {"partitionColumns": "day"}
     made = writer(store, schema, **options)
@@ -249,7 +249,7 @@ KEYS = (
 
 
 @pytest.mark.parametrize("divided", ["", "a,b,s,at,nt,y"], ids=["whole", "divided"])
-def test_keys_of_every_type_are_found_again(spark: Any, store: DeltaStore, divided: str) -> None:
+def test_keys_of_every_type_are_matched(spark: Any, store: DeltaStore, divided: str) -> None:
     frame = spark.sql(f"SELECT {KEYS}, false goes, array(1, 2) xs, named_struct('k', 'v') st")
     keys = [name for name in frame.columns if name not in ("goes", "xs", "st")]
     options = {"keyColumns": ",".join(keys), "deleteColumn": "goes", "partitionColumns": divided}
@@ -267,7 +267,7 @@ def test_keys_of_every_type_are_found_again(spark: Any, store: DeltaStore, divid
 
 
 @pytest.mark.parametrize("name", ["Id", "order", "a b", "a.b", "ä", 'a"b', "it's", "1", "source"])
-def test_names_of_columns_are_taken_as_they_are(store: DeltaStore, name: str) -> None:
+def test_any_names_of_columns(store: DeltaStore, name: str) -> None:
     schema = StructType(
         [StructField("nr", LongType()), StructField(name, LongType()), StructField("Goes", BooleanType())]
     )
@@ -278,13 +278,13 @@ def test_names_of_columns_are_taken_as_they_are(store: DeltaStore, name: str) ->
 
 
 @pytest.mark.parametrize("kind", ["DOUBLE(1)", "FLOAT(1)", "array(1)", "named_struct('a', 1)"])
-def test_types_that_are_no_key(spark: Any, store: DeltaStore, kind: str) -> None:
+def test_types_that_cannot_be_a_key(spark: Any, store: DeltaStore, kind: str) -> None:
     schema = spark.sql(f"SELECT {kind} k, 1 v").schema
     with pytest.raises(OptionError, match=r"keyColumns names k, which is .*: its values do not identify rows; cast it"):
         writer(store, schema, keyColumns="k")
 
 
-def test_columns_that_do_not_fit_and_new_ones(store: DeltaStore) -> None:
+def test_mismatched_and_new_columns(store: DeltaStore) -> None:
     merged(writer(store, GOES, **BY_KEY), 0, [(1, False, "a"), (2, False, "b")])
     other = StructType([StructField("id", StringType()), GOES["goes"], GOES["name"]])
     with pytest.raises(OptionError, match=r"do not fit the table .*id is .*long.* there, .*string.* here"):
@@ -300,8 +300,8 @@ def test_columns_that_do_not_fit_and_new_ones(store: DeltaStore) -> None:
     assert "goes" not in [field.name for field in DeltaTable(store.path).schema().fields]
 
 
-def test_a_column_that_may_not_be_null(store: DeltaStore) -> None:
-    """A row that goes needs its key alone."""
+def test_a_column_without_nulls(store: DeltaStore) -> None:
+    """A deleted row needs only its key."""
     DeltaTable.create(store.path, Schema([Field("id", LONG, nullable=False), Field("name", STRING, nullable=False)]))
     made = writer(store, GOES, **BY_KEY)
     assert merged(made, 0, [(1, False, "a"), (2, False, "b")])
@@ -331,9 +331,7 @@ def with_deletion_vectors(path: str) -> None:
         (with_deletion_vectors, "has deletionVectors, which a merge by keyColumns does not keep"),
     ],
 )
-def test_columns_that_a_merge_does_not_keep_are_refused(
-    store: DeltaStore, make: Callable[[str], Any], says: str
-) -> None:
+def test_columns_that_a_merge_would_break_are_refused(store: DeltaStore, make: Callable[[str], Any], says: str) -> None:
     make(store.path)
     made = writer(store, GOES, **BY_KEY)
     with pytest.raises(OptionError, match=says):
@@ -360,7 +358,7 @@ def test_files_that_the_driver_cannot_read(store: DeltaStore) -> None:
 
 
 def test_a_disk_that_is_full_when_rows_are_merged(tmp_path: Path) -> None:
-    """The staged rows of tasks fit, and the merged ones do not: one sentence, and nothing of them is there."""
+    """The disk has room for the staged rows but not for the merged ones: one sentence, and no row is in the table."""
     with small_tmpfs(tmp_path / "disk", 1 << 20):
         store = DeltaStore(tmp_path / "disk")
         made = writer(store, GOES, compression="none", **BY_KEY)
@@ -377,8 +375,8 @@ def test_a_disk_that_is_full_when_rows_are_merged(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_a_stream_of_changes_through_deaths(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
-    """Killed before the commit, and between the merge and its end; and run again after a lost note of Spark's."""
+def test_a_stream_of_changes_through_crashes(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
+    """It is killed before the commit, and between the merge and its end; and repeated after Spark's commit is lost."""
     store = DeltaStore(tmp_path)
     create_topic(odradek, topic, 2)
     spark.dataSource.register(dying_source.DyingSource)

@@ -1,4 +1,4 @@
-"""Which changes of a pipeline fit the tables and checkpoints that are there, and the reports of them."""
+"""Changes of a pipeline that match its tables and checkpoints or contradict them, and their reports."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_a_column_that_goes_is_a_note() -> None:
     assert "keeps it, with null" in found.text
 
 
-def test_a_view_is_computed_whole_so_that_it_is_only_reported() -> None:
+def test_a_changed_view_is_only_reported() -> None:
     (found,) = columns_change("pages", [ID, NAME], [Column("id", "string")], streaming=False)
     assert not found.stops
     assert found.text == "is recomputed with other columns: id string, without name"
     assert columns_change("pages", [ID], [ID], streaming=False) == []
 
 
-def test_nothing_changed_nothing_said() -> None:
+def test_an_unchanged_pipeline_has_no_findings() -> None:
     assert columns_change("visits", [ID], [ID], streaming=True) == []
     assert flow_changes(FLOW, FLOW, is_sink=False) == []
 
@@ -97,7 +97,7 @@ def test_a_replaced_node_is_not_compared_and_a_removed_flow_is_reported() -> Non
     assert [(each.subject, each.stops) for each in found] == [("visits", True), ("visits", True), ("old", False)]
 
 
-def test_a_checkpoint_that_is_gone_stops_since_its_rows_would_come_twice() -> None:
+def test_a_lost_checkpoint_stops_the_run() -> None:
     graph = Graph("p", (Node("visits", TABLE), Node("out", SINK)), (FLOW, replace(FLOW, name="tell", target="out")))
     found = compare(graph, {}, {}, set(), begun={"visits", "tell"})
     assert [(each.subject, each.stops) for each in found] == [("visits", True), ("tell", True)]

@@ -1,4 +1,4 @@
-"""Topics and sinks of a pipeline are checked before it starts: what is missing is reported with the remedy."""
+"""Checks of a pipeline's topics and sinks before its start; each problem is reported with advice."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def write(bootstrap: str, flow: str = "tell", **options: str) -> End:
     return End(flow, {"kafka.bootstrap.servers": bootstrap, **options}, VALUE)
 
 
-def test_topics_that_are_there_are_no_matter(odradek: str, topic: str) -> None:
+def test_existing_topics_have_no_findings(odradek: str, topic: str) -> None:
     create_topic(odradek, topic)
     ends = [read(odradek, subscribe=topic), read(odradek, subscribepattern="no.*such"), write(odradek, topic=topic)]
     assert reported(*ends) == []
 
 
-def test_a_topic_that_is_not_there_stops(odradek: str, topic: str) -> None:
+def test_a_missing_topic_stops_the_run(odradek: str, topic: str) -> None:
     create_topic(odradek, topic)
     assert reported(read(odradek, subscribe=f"{topic},{topic}-2"), write(odradek, topic=f"{topic}-3")) == [
         (
@@ -58,12 +58,12 @@ def test_a_topic_that_is_not_there_stops(odradek: str, topic: str) -> None:
     ]
 
 
-def test_a_topic_that_the_pipeline_makes_may_be_read_by_it(odradek: str, topic: str) -> None:
+def test_a_pipeline_may_read_a_topic_that_it_creates(odradek: str, topic: str) -> None:
     assert reported(read(odradek, assign=f'{{"{topic}": [0]}}'), write(odradek, topic=topic, createtopic="true")) == []
 
 
 def test_a_topic_of_an_at_least_once_sink(odradek: str, topic: str, tmp_path: Path) -> None:
-    """It is made by its flow, or looked for; brokers that make topics by themselves may make this one, too."""
+    """Its flow may create it; otherwise it must exist, or brokers must create topics automatically."""
     loose = {"topic": topic, "delivery": "at_least_once"}
     assert reported(read(odradek, subscribe=topic), write(odradek, **loose, createtopic="true")) == []
     says = (
@@ -79,7 +79,7 @@ def test_a_topic_of_an_at_least_once_sink(odradek: str, topic: str, tmp_path: Pa
 
 
 def test_flows_that_report_as_one_group_are_a_note(odradek: str, topic: str) -> None:
-    """Not the view whose source they read, nor standbys, which share a gate and no group."""
+    """The view with their source is not such a flow, and standbys share a gate but no group."""
     create_topic(odradek, topic)
     of_shop = {"kafka.bootstrap.servers": odradek, "subscribe": topic, "groupid": "shop"}
     ends = [End(flow, of_shop, is_view=flow == "lines") for flow in ("lines", "visits", "tell")]
@@ -94,13 +94,13 @@ def test_flows_that_report_as_one_group_are_a_note(odradek: str, topic: str) -> 
     ]
 
 
-def test_a_cluster_that_does_not_answer_is_a_note() -> None:
+def test_a_cluster_that_does_not_respond_is_a_note() -> None:
     ((text, stops),) = reported(read(UNKNOWN_ID, subscribe="a"), write(UNKNOWN_ID, topic="b"))
     assert text.startswith("tell, visits: the cluster was not looked at, and a run waits for it: 127.0.0.1:1 did not")
     assert not stops
 
 
-def test_rows_that_a_sink_would_refuse_are_reported_before(odradek: str) -> None:
+def test_rows_that_a_sink_would_refuse_are_reported_before_the_run(odradek: str) -> None:
     wrong = [
         write(odradek, topik="x"),
         write(odradek, topic="x", delivery="twice"),
@@ -114,7 +114,7 @@ def test_rows_that_a_sink_would_refuse_are_reported_before(odradek: str) -> None
     assert "needs the options connection" in str(found[3])
 
 
-def test_wrong_settings_of_tls_and_sasl_are_reported_before(odradek: str, topic: str) -> None:
+def test_invalid_settings_of_tls_and_sasl_are_reported_before_the_run(odradek: str, topic: str) -> None:
     nowhere = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/no/such/file"}
     unknown = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
     ends = [read(odradek, subscribe=topic, **nowhere), write(odradek, topic=topic, **unknown)]
@@ -124,7 +124,7 @@ def test_wrong_settings_of_tls_and_sasl_are_reported_before(odradek: str, topic:
     assert writing.startswith("tell: kafka.sasl.jaas.config")
 
 
-def test_a_checkpoint_behind_what_is_there_is_reported(odradek: str, topic: str) -> None:
+def test_a_checkpoint_outside_of_the_log_is_reported(odradek: str, topic: str) -> None:
     create_topic(odradek, topic)
     produce_all(odradek, topic, [(None, b"x")] * 3)
     source = read(odradek, subscribe=topic)
@@ -141,7 +141,7 @@ def test_a_checkpoint_behind_what_is_there_is_reported(odradek: str, topic: str)
 
 
 def test_a_topic_that_was_recreated_since_is_reported(odradek: str, topic: str) -> None:
-    """By its id, also where it has more records than the checkpoint has read of the old one."""
+    """It is detected by its id, also if it has more records than the checkpoint has read of the old one."""
     create_topic(odradek, topic)
     produce_all(odradek, topic, [(None, b"x")] * 3)
     cluster = Cluster(ClientSettings.parse({"bootstrap.servers": odradek, "client.id": "ends"}))

@@ -1,4 +1,4 @@
-"""A pipeline's files: spec, new project, notes of runs, rules of expectations; one line for what is wrong."""
+"""The files of a pipeline: spec, new project, notes of runs, rules of expectations; errors of one line."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_new_project_can_be_loaded(tmp_path: Path) -> None:
 
 
 @needs_connect
-def test_errors_are_json_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_errors_are_json_with_the_option(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "odradek", "pipeline", "status", "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (1, "")
@@ -60,7 +60,7 @@ def test_errors_are_json_where_that_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "topic", "bootstrap"), [("a-b", "t", "b:1"), ("a", "t t", "b:1"), ("a", "t", '"')])
-def test_names_that_are_none(tmp_path: Path, name: str, topic: str, bootstrap: str) -> None:
+def test_invalid_names_of_projects(tmp_path: Path, name: str, topic: str, bootstrap: str) -> None:
     with pytest.raises(PipelineError, match="is no "):
         init(name, tmp_path, bootstrap=bootstrap, topic=topic)
     assert list(tmp_path.iterdir()) == []
@@ -82,7 +82,7 @@ def test_names_that_are_none(tmp_path: Path, name: str, topic: str, bootstrap: s
     ],
 )
 @needs_connect
-def test_a_wrong_spec_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+def test_an_error_in_a_spec_is_one_line(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(PipelineError, match=said) as error:
         load(written(tmp_path, text))
     assert "\n" not in str(error.value)
@@ -98,7 +98,7 @@ def test_no_spec_and_two_specs(tmp_path: Path) -> None:
         find_spec(None, tmp_path)
 
 
-def test_the_command_line_says_one_line(tmp_path: Path) -> None:
+def test_errors_of_the_command_line_are_one_line(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "odradek", "pipeline", "status"],
         cwd=tmp_path,
@@ -111,7 +111,7 @@ def test_the_command_line_says_one_line(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_one_process_holds_a_pipeline(tmp_path: Path) -> None:
+def test_one_process_locks_a_pipeline(tmp_path: Path) -> None:
     notes = Notes(tmp_path / "notes")
     assert notes.runner() is None
     with notes.alone():
@@ -121,8 +121,8 @@ def test_one_process_holds_a_pipeline(tmp_path: Path) -> None:
     assert notes.runner() is None
 
 
-def test_a_status_request_keeps_no_run_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The status takes the pipeline's lock for a moment; the last runner is not reported as the present one."""
+def test_a_status_request_does_not_prevent_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status holds the pipeline's lock for a moment; the last runner is not reported as the present one."""
     monkeypatch.setattr("pyspark_odradek.pipelines.notes.MOMENT_S", 60.0)  # a busy machine's moment
     notes = Notes(tmp_path / "notes")
     with notes.alone():
@@ -137,7 +137,7 @@ def test_a_status_request_keeps_no_run_from_starting(tmp_path: Path, monkeypatch
             ending.join()
 
 
-def test_damaged_notes_are_one_line(tmp_path: Path) -> None:
+def test_damaged_notes_are_an_error_of_one_line(tmp_path: Path) -> None:
     notes = Notes(tmp_path)
     assert notes.read(STATUS) is None
     (tmp_path / STATUS).write_text("{")
@@ -150,7 +150,7 @@ def flow(name: str, target: str | None = None) -> Flow:
 
 
 def checkpoint(folder: Path, table: str, number: int, *batches: str, done: int | None = None, flow: str = "") -> None:
-    """As Spark leaves one; of a batch, the lines of its sources. `done` batches were finished, by default all."""
+    """A checkpoint in Spark's form; a batch has the lines of its sources. `done` batches are committed, else all."""
     database, _, name = table.rpartition(".")
     place = folder / "spark_catalog" / (database or "default") / name / (flow or name) / str(number)
     for log in ("offsets", "commits"):
@@ -176,7 +176,7 @@ def test_flows_count_as_before_only_with_a_checkpoint(tmp_path: Path) -> None:
     assert set(notes.flows_before(Checkpoints(tmp_path))) == {"db.c"}
 
 
-def test_a_checkpoint_says_how_far_its_topics_are_read(tmp_path: Path) -> None:
+def test_a_checkpoint_has_the_offsets_of_its_topics(tmp_path: Path) -> None:
     checkpoint(tmp_path, "db.a", 9, *['{"old": {"0": 1}}'] * 3)
     checkpoint(tmp_path, "db.a", 10, *['{"t": {"0": 1}}'] * 10, '{"t": {"0": 5, "1": 7}}\n-\n{"logOffset": 3}\n')
     checkpoint(tmp_path, "a b", 0)
@@ -185,7 +185,7 @@ def test_a_checkpoint_says_how_far_its_topics_are_read(tmp_path: Path) -> None:
     assert there.offsets(flow("a b")) == there.offsets(flow("nothing")) == []
 
 
-def test_a_batch_that_was_not_done_is_read_again(tmp_path: Path) -> None:
+def test_a_batch_without_a_commit_is_read_again(tmp_path: Path) -> None:
     checkpoint(tmp_path, "a", 0, '{"t": {"0": 1}}', '{"t": {"0": 5}}', done=1)
     checkpoint(tmp_path, "b", 0, '{"t": {"0": 7}}', done=0)
     there = Checkpoints(tmp_path)
@@ -212,7 +212,7 @@ def test_flows_of_one_name_have_checkpoints_of_their_own(tmp_path: Path) -> None
         ({"count": {"a": "x"}, "drop": {"a": "y"}}, "two expectations are named a"),
     ],
 )
-def test_rules_that_are_none(given: dict[str, dict[str, str]], said: str) -> None:
+def test_invalid_rules(given: dict[str, dict[str, str]], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         rules_of(**given)
 
@@ -224,7 +224,7 @@ def test_a_quarantine_needs_a_rule() -> None:
 
 @needs_connect
 def test_a_quarantine_reports_as_a_group_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its stream reads the same topics: of two in one group each would put the other's offsets back."""
+    """Its stream reads the same topics: two streams in one group would reset each other's offsets."""
     from pyspark import pipelines
 
     class Reader:
@@ -301,7 +301,7 @@ def test_a_message_of_spark_becomes_a_line(reported: str, line: str) -> None:
         ("visits: topic a does not exist. Create it", ""),
     ],
 )
-def test_what_spark_says_without_advice_gets_one(reason: str, advice: str) -> None:
+def test_errors_of_spark_get_advice(reason: str, advice: str) -> None:
     said = advised(reason)
     assert said.startswith(reason.rstrip(".")) and advice in said
     assert (said == reason) is not bool(advice)
@@ -309,9 +309,7 @@ def test_what_spark_says_without_advice_gets_one(reason: str, advice: str) -> No
 
 
 @needs_connect
-def test_the_output_of_a_definition_file_is_kept_beside_the_answer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_output_of_a_definition_file_goes_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from pyspark.pipelines.logging_utils import log_with_curr_timestamp
 
     (tmp_path / "p.py").write_text("print('seen', 1)\nprint('2026-01-01 00:00:00: mine')")
@@ -334,7 +332,7 @@ def test_the_output_of_a_definition_file_is_kept_beside_the_answer(
         ),
     ],
 )
-def test_a_definition_file_that_is_wrong_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+def test_an_error_in_a_definition_file_is_one_line(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "p.py").write_text(text)
     with pytest.raises(PipelineError) as refusal, refused_where(tmp_path):
         runpy.run_path(str(tmp_path / "p.py"))
@@ -353,7 +351,7 @@ def test_wrong_sql_is_reported_with_its_file_and_line(tmp_path: Path) -> None:
         register_sql("SELEC 1", Path("sub/a.sql"))
 
 
-def test_a_circle_is_named_and_a_chain_is_none() -> None:
+def test_a_cycle_is_named_and_a_chain_is_none() -> None:
     assert circle_in({"c": ["a"], "a": ["x", "b"], "b": ["a"]}) == ["a", "b"]
     assert circle_in({"a": ["a"]}) == ["a"]
     assert circle_in({"a": ["b"], "b": ["outside"]}) == []

@@ -1,4 +1,4 @@
-"""The graph as plain data: its order, its text, its picture, and that notes bring it back."""
+"""The graph as plain data: its order, its text, its picture, and its form in the notes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_nodes_come_after_their_inputs() -> None:
     assert [node.name for node in shop().nodes] == ["arrivals", "visits", "long", "pages"]
 
 
-def test_a_circle_does_not_hang_the_order() -> None:
+def test_a_cycle_does_not_hang_the_order() -> None:
     nodes = [Node("a", TABLE), Node("b", TABLE), Node("c", TABLE)]
     flows = [Flow("a", "a", ("b",), True), Flow("b", "b", ("a",), True), Flow("c", "c", (), True)]
     assert [node.name for node in sorted_graph("ring", nodes, flows).nodes] == ["c", "a", "b"]
@@ -70,12 +70,12 @@ def test_the_text_has_every_node_with_its_flows() -> None:
     assert "streams from arrivals; state: count by c1" in text
 
 
-def test_notes_bring_the_graph_back() -> None:
+def test_the_graph_is_restored_from_the_notes() -> None:
     graph = shop()
     assert from_json(json.loads(json.dumps(graph.as_json()))) == graph
 
 
-def test_the_picture_is_one_whole_page() -> None:
+def test_the_picture_is_a_self_contained_page() -> None:
     graph = shop()
     page = picture.page(graph, {"visits": "1,000 rows"})
     svg = page[page.index("<svg") : page.index("</svg>") + 6]
@@ -92,7 +92,7 @@ def test_the_picture_is_one_whole_page() -> None:
 
 
 def test_the_picture_fits_its_window_and_each_text_its_box() -> None:
-    """No browser is here: the text that a browser gets, and that letters of known width have room."""
+    """Without a browser: the test reads the SVG, and computes the widths of texts from those of the letters."""
     nodes = [Node("a_name_of_some_forty_letters_in_one_word", TABLE, (Column("c" * 30, "timestamp"),)), *shop().nodes]
     page = picture.page(sorted_graph("wide", nodes, shop().flows))
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page

@@ -1,4 +1,4 @@
-"""Reports of Spark's become a flow's progress; each batch counts once."""
+"""Spark's reports become the progress of a flow; each batch counts once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def batch(number: int, rows: int, **more: Any) -> dict[str, Any]:
     return {"batchId": number, "numInputRows": rows, "processedRowsPerSecond": 10.0 * rows, **more}
 
 
-def test_a_batch_counts_once_however_often_it_is_looked_at() -> None:
+def test_a_batch_counts_once_in_repeated_reports() -> None:
     tally = Tally("visits", "visits")
     tally.count_reports([batch(0, 5), batch(1, 7, durationMs={"triggerExecution": 120})])
     tally.count_reports([batch(1, 7, durationMs={"triggerExecution": 120}), batch(2, 0), batch(2, 3)])
@@ -46,7 +46,7 @@ def test_rows_written_are_the_rows_that_the_sink_reports() -> None:
     assert (tally.rows_read, tally.rows_written) == (10, 6)
 
 
-def test_lag_is_what_the_topics_have_beyond_the_batch() -> None:
+def test_lag_is_the_number_of_records_behind_the_batch() -> None:
     source = {"endOffset": {"a": {"0": 5, "1": 2}}, "latestOffset": '{"a": {"0": 9, "1": 2, "2": 4}}'}
     assert lag_of(source) == 8
     assert lag_of({"endOffset": {"logOffset": 3}, "latestOffset": None}) is None
@@ -72,7 +72,7 @@ def test_expectations_are_summed_over_batches() -> None:
     }
 
 
-def test_the_status_says_a_run_that_died_from_one_that_runs() -> None:
+def test_the_status_distinguishes_a_crashed_from_a_running_run() -> None:
     tally = Tally("visits", "visits", rows_read=12, rows_written=9, lag=None, rate=3.25, status="running")
     tally.expectations = {"short": {"action": "count", "rows": 12, "broken": 1}}
     status = {
@@ -117,7 +117,7 @@ def test_a_failing_flow_restarts_a_few_times_and_again_after_a_batch() -> None:
 
 
 def test_a_flow_that_was_fenced_is_not_started_again() -> None:
-    """Else it would fence the driver that took over, and be fenced by that one's next start."""
+    """Otherwise it would fence the driver that took over, whose next start would fence it."""
     trace = "[X] Query q: Traceback (most recent call last):\n  File y\n    raise FencedError(...)\n"
     fenced = f"{trace}pyspark_odradek.errors.FencedError: another run of this query has taken over its sink"
     assert is_final(fenced)
@@ -160,8 +160,8 @@ def test_a_flow_that_has_lost_records_is_not_started_again() -> None:
         ([BUSY, "a: no such column b"], 2, "no such column b"),
     ],
 )
-def test_a_run_starts_again_after_what_passes(reasons: list[str], attempts: int, raised: str | None) -> None:
-    """Spark gives up on a Python process after ten seconds, as on a busy machine, and that costs nothing but time."""
+def test_a_run_is_retried_after_transient_errors(reasons: list[str], attempts: int, raised: str | None) -> None:
+    """On a busy machine Spark's time-out of ten seconds for a Python process expires; a new start loses nothing."""
     said: list[str] = []
     paused: list[float] = []
     asked: list[int] = []
@@ -193,7 +193,7 @@ def test_a_view_has_no_batches_and_several_flows_of_one_table_are_summed() -> No
     assert (status["flows"][2]["rows_read"], status["flows"][2]["state_bytes"]) == (None, None)
 
 
-def test_a_run_is_looked_at_while_spark_says_nothing() -> None:
+def test_a_run_is_polled_between_events_of_spark() -> None:
     silent = threading.Event()
 
     def answers() -> Iterator[dict[str, Any]]:
@@ -230,6 +230,6 @@ def test_a_run_is_looked_at_while_spark_says_nothing() -> None:
         ("Run is RUNNING.", None),
     ],
 )
-def test_sparks_sentences_are_understood(message: str, reported: tuple[str | None, ...] | None) -> None:
+def test_messages_of_sparks_events_are_parsed(message: str, reported: tuple[str | None, ...] | None) -> None:
     said = FLOW_EVENT.fullmatch(message)
     assert (said and said.group("flow", "word", "rest", "reason")) == reported

@@ -1,4 +1,4 @@
-"""`odradek pipeline` as a user has it: real processes, a real broker, real Spark; one project through its life."""
+"""`odradek pipeline` with real processes, a real broker and real Spark: the life of one project."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def java() -> None:
-    """Skips where there is none for Spark."""
+    """Skips if there is no Java for Spark."""
     try:
         find_java()
     except KafkaUnavailableError as error:
@@ -159,7 +159,7 @@ def test_a_run_fills_tables_views_and_the_topic(shop: Shop) -> None:
     assert shop.newest() == {"/a", "/b", "/d"}
 
 
-def test_the_status_says_of_rows_lag_and_expectations(shop: Shop) -> None:
+def test_the_status_has_rows_lag_and_expectations(shop: Shop) -> None:
     status = shop.status()
     assert (status["state"], status["mode"], status["process"]) == ("finished", "triggered", None)
     visits = next(flow for flow in status["flows"] if flow["flow"] == "visits")
@@ -184,7 +184,7 @@ def test_the_graph_is_a_picture_without_spark(shop: Shop) -> None:
 
 
 @pytest.mark.slow  # the words are those of test_pipeline_compatibility; a run says them at its start, too
-def test_validate_says_what_would_not_fit(shop: Shop) -> None:
+def test_validate_reports_contradictions(shop: Shop) -> None:
     definitions = shop.folder / "transformations/visits.py"
     before = definitions.read_text()
     definitions.write_text(
@@ -204,7 +204,7 @@ def test_validate_says_what_would_not_fit(shop: Shop) -> None:
 
 @pytest.mark.slow  # a Spark of its own, a minute; what a run continues with is that of test_pipeline_compatibility
 def test_a_pipeline_continues_from_the_same_files(shop: Shop, tmp_path: Path) -> None:
-    """The tables and checkpoints are those of the run before; a further column is taken. SIGTERM ends it in a view."""
+    """It uses the tables and checkpoints of the run before, and accepts a new column; SIGTERM ends it in a view."""
     definitions = shop.folder / "transformations/pages.sql"
     definitions.write_text(
         definitions.read_text().replace("SELECT page, seconds, at", "SELECT page, seconds, at, 1 AS one")
@@ -245,7 +245,7 @@ def has_row(made: Any, page: str) -> bool:
 
 @pytest.mark.slow
 def test_a_jvm_that_is_killed_ends_a_continuous_run(java: None, odradek: str, tmp_path: Path) -> None:
-    """With one sentence and exit code 1; the next run goes on, and nothing is lost or there twice."""
+    """It ends with one sentence and exit code 1; the next run continues, without lost or repeated rows."""
     made = Shop(odradek, tmp_path, "killed-visits")
     arguments = command("run", "--continuous", "--master", "local[2]")
     for number in range(2):
@@ -269,7 +269,7 @@ def test_a_jvm_that_is_killed_ends_a_continuous_run(java: None, odradek: str, tm
 
 @pytest.mark.slow
 def test_a_run_that_was_fenced_ends_with_a_code_of_its_own(java: None, odradek: str, tmp_path: Path) -> None:
-    """Started again it would fence the driver that took over, and be fenced by that one's next start."""
+    """A restart would fence the driver that took over, whose next start would fence it."""
     made = Shop(odradek, tmp_path, "fenced-visits")
     arguments = command("run", "--continuous", "--master", "local[2]")
     with subprocess.Popen(
@@ -293,7 +293,7 @@ def test_a_run_that_was_fenced_ends_with_a_code_of_its_own(java: None, odradek: 
 
 @pytest.mark.slow
 def test_sparks_own_command_runs_the_files_once(java: None, odradek: str, tmp_path: Path) -> None:
-    """A second time it cannot, as the docs say: its catalog in memory has forgotten the tables."""
+    """A second run fails, as the docs say: its catalog in memory does not have the tables."""
     made = Shop(odradek, tmp_path, "own-visits")
     bin_folder = Path(sys.executable).parent
 
@@ -319,13 +319,13 @@ def test_sparks_own_command_runs_the_files_once(java: None, odradek: str, tmp_pa
 
 
 def noted(shop: Shop) -> tuple[str, str]:
-    """How the pipeline runs, by the notes alone: asking the command costs a process each time."""
+    """The status of the pipeline from its notes, since each call of the command would start a process."""
     status = json.loads((shop.folder / "storage/_odradek/status.json").read_text())
     return status["mode"], status["state"]
 
 
 def jvm_of(process_id: int) -> int:
-    """The virtual machine below a process, which its launcher may stand between."""
+    """The JVM below a process, maybe with its launcher in between."""
     pending = [process_id]
     while pending:
         parent = pending.pop()

@@ -1,4 +1,4 @@
-"""The PostgreSQL sink and sessions that hold locks for ever: it says whose they are, and leaves none of its own."""
+"""The PostgreSQL sink and sessions that hold locks forever: it names them, and holds none itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def store(postgres: Postgres, table: str) -> PostgresStore:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sink that asks for a lock for a moment, and loses patience when it has known for the second time who holds it.
+    """A sink with a short lock time-out, which fails when it has found the holder of the lock for the second time.
 
     How long it takes to learn that is the machine's: by the sink's clock it takes nine of the ten seconds that it has.
     """
@@ -64,17 +64,17 @@ def another(store: PostgresStore) -> Any:
 
 @contextmanager
 def holding(store: PostgresStore, statement: str) -> Iterator[int]:
-    """Another session that has run a statement, and goes idle in its transaction; gives its process."""
+    """Another session that has run a statement and is idle in its transaction; yields its process id."""
     with another(store) as other:
         other.execute(statement)
         yield other.info.backend_pid
         other.rollback()
 
 
-def test_a_marker_that_another_session_keeps(
+def test_a_marker_that_another_session_locks(
     store: PostgresStore, impatient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As an older driver does whose machine is gone: the sink says who, warns before, and goes on when it is free."""
+    """As of an older driver whose machine is lost: the sink warns, names it, and continues when the marker is free."""
     made = writer(store)
     assert made.commit_once(task(), [left(made, task(), [(1, "a")])])
     rows = [left(made, task(1), [(2, "b")])]
@@ -92,8 +92,8 @@ def test_a_marker_that_another_session_keeps(
     assert store.rows() == [(1, "a"), (2, "b")]
 
 
-def test_a_table_that_another_session_keeps_from_tasks(store: PostgresStore, impatient: None) -> None:
-    """A task of many rows has its locks looked after in the same way; and of two that wait the one ahead is named."""
+def test_a_table_that_another_session_locks_against_tasks(store: PostgresStore, impatient: None) -> None:
+    """Locks of a task with many rows are limited too; of a chain of waiting sessions, the first holder is named."""
     made = writer(store)
     assert made.commit_once(task(), [left(made, task(), LARGE)])
     with (
@@ -129,8 +129,8 @@ def limits_of(connection: Any) -> dict[str, str]:
     return {name: connection.execute(f"SHOW {name}").fetchone()[0] for name in names}
 
 
-def test_the_server_looks_after_the_machine_that_commits(store: PostgresStore) -> None:
-    """By TCP, whose answers come from the kernel; only while the transaction lasts, and what a user says stays."""
+def test_the_server_detects_the_loss_of_the_committing_machine(store: PostgresStore) -> None:
+    """It sets TCP keepalives, which the kernel answers, only for the transaction; settings of the user stay."""
     found: list[dict[str, str]] = []
 
     def commits(batch_id: int, **more: str) -> dict[str, str]:
@@ -176,7 +176,7 @@ def test_the_server_looks_after_the_machine_that_commits(store: PostgresStore) -
 
 
 def test_a_driver_that_is_paused_in_its_commit(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server ends its session, so the next driver commits; the first one wakes up and finds that it is done."""
+    """The server ends its session, so the next driver commits; the first one then finds the batch in the table."""
     from pyspark_odradek.table_sinks import postgres_locks
 
     made, other = writer(store), writer(store)

@@ -1,4 +1,4 @@
-"""The PostgreSQL sink over a real server: each batch once, in one transaction, whatever dies."""
+"""The PostgreSQL sink with a real server: each batch once, in one transaction, after any crash."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def task(batch_id: int = 0, number: int = 0) -> Task:
     return Task("query", "run", batch_id, number, number)
 
 
-def test_larger_batches_are_put_aside_and_cleared_up(store: PostgresStore) -> None:
+def test_larger_batches_are_staged_in_tables_that_are_dropped(store: PostgresStore) -> None:
     made = writer(store)
     rows = [(number, "x" * 100) for number in range(3000)]
     lost = left(made, task(), rows)
@@ -98,15 +98,15 @@ def test_nested_values_are_what_spark_writes_as_json(spark: Any, store: Postgres
 
 
 @pytest.mark.parametrize("kind", [DayTimeIntervalType(), ArrayType(YearMonthIntervalType()), NullType(), VariantType()])
-def test_types_that_are_not_written(store: PostgresStore, kind: DataType) -> None:
+def test_unsupported_types(store: PostgresStore, kind: DataType) -> None:
     with pytest.raises(
         OptionError, match=r"the column a is or holds .* which the PostgreSQL sink does not write: cast"
     ):
         writer(store, StructType([StructField("id", LongType()), StructField("a", kind)]))
 
 
-def test_texts_that_csv_could_break(store: PostgresStore) -> None:
-    """The end of COPY in a line of a text, line ends, and an empty text beside none."""
+def test_texts_that_need_care_in_csv(store: PostgresStore) -> None:
+    """Texts with COPY's end marker, with line ends, an empty text and a null."""
     texts = ["a\n\\.\nb", "\\.", "a\r\nb", 'a"b', "", None, " ", "NULL", "\\N", "żółć"]
     made = writer(store)
     made.commit_once(task(), [left(made, task(), list(enumerate(texts)))])
@@ -114,7 +114,7 @@ def test_texts_that_csv_could_break(store: PostgresStore) -> None:
 
 
 def test_a_poison_row_is_reported_with_its_line(store: PostgresStore) -> None:
-    """Text of PostgreSQL has no character 0: refused whole, again and again, and taken once it is filtered."""
+    """Text of PostgreSQL has no character 0: each attempt is refused whole, until the row is filtered."""
     made = writer(store)
     for _ in range(2):
         with pytest.raises(
@@ -125,7 +125,7 @@ def test_a_poison_row_is_reported_with_its_line(store: PostgresStore) -> None:
     assert store.rows() == [(1, "a")]
 
 
-def test_tasks_that_make_the_table_at_once(store: PostgresStore) -> None:
+def test_tasks_that_create_the_table_at_once(store: PostgresStore) -> None:
     """CREATE TABLE IF NOT EXISTS alone fails in one of two sessions that run it at the same moment."""
     writers = [writer(store) for _ in range(4)]
     rows = [(number, "x" * 100) for number in range(1000)]
@@ -144,7 +144,7 @@ def test_tasks_that_make_the_table_at_once(store: PostgresStore) -> None:
 
 
 def test_a_table_of_markers_without_plans(store: PostgresStore) -> None:
-    """As older versions made it: it gets the column, and its markers hold."""
+    """It is as older versions created it: it gets the column, and its markers count."""
     marks = f"marks_{store.table}"
     store.query(
         f"CREATE TABLE {marks} (query_id text PRIMARY KEY, batch_id bigint, run_id text, written_at timestamptz)"
@@ -158,8 +158,8 @@ def test_a_table_of_markers_without_plans(store: PostgresStore) -> None:
     assert store.query(f"SELECT batch_id, plan FROM {marks}") == [(1, "planned")]
 
 
-def test_a_batch_makes_nothing_that_is_there(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session that creates a table elsewhere in the database keeps no batch waiting."""
+def test_a_batch_creates_no_existing_table(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that creates another table in the database does not delay a batch."""
     from pyspark_odradek.table_sinks.postgres_sink import CREATION_LOCK
 
     monkeypatch.setattr("pyspark_odradek.table_sinks.table_sink.PATIENCE_S", 0.1)
@@ -174,7 +174,7 @@ def test_a_batch_makes_nothing_that_is_there(store: PostgresStore, monkeypatch: 
 
 @pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
 def test_two_drivers_wait_for_each_other_at_the_marker(store: PostgresStore, first: bool) -> None:
-    """The other one is about to commit the same batch: ours finds it there, also where it is the query's first."""
+    """The other one is about to commit the same batch: ours then finds it, also if it is the query's first."""
     made = writer(store)
     made.commit_once(task()._replace(query_id="another"), [left(made, task(), [(0, "z")])])
     if not first:
@@ -224,13 +224,13 @@ def test_a_refusal_of_postgres_is_one_sentence(store: PostgresStore) -> None:
         ({"kafka.acks": "all"}, "no meaning for the PostgreSQL sink"),
     ],
 )
-def test_options_that_make_no_sense(store: PostgresStore, options: dict[str, str], says: str) -> None:
+def test_invalid_options(store: PostgresStore, options: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         writer(store, **options)  # type: ignore[arg-type]
 
 
 def test_the_server_is_killed() -> None:
-    """A commit whose session dies starts again; one whose answer is lost is found to have happened."""
+    """A commit whose session dies is retried; a commit whose response is lost is found in the table."""
     with Postgres() as server:
         store = PostgresStore(server, "rows")
         made = writer(store)
@@ -269,7 +269,7 @@ def test_the_server_is_killed() -> None:
 
 
 def test_a_server_that_crashes_between_tasks_and_commit_loses_no_batch() -> None:
-    """It empties the tasks' tables: the batch is refused, and written whole when it runs again."""
+    """The crash empties the staging tables: the batch is refused, and written whole when it runs again."""
     with Postgres() as server:
         store = PostgresStore(server, "rows")
         made = writer(store)

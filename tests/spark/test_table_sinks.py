@@ -1,4 +1,4 @@
-"""Promises of every exactly-once sink into a table: each batch once, over deaths and other writers."""
+"""Guarantees of every exactly-once sink into a table: each batch once, after crashes and beside other writers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OF_FILES = pytest.mark.parametrize("store", ["delta", "iceberg"], indirect=True)
 
 
 @ALL
-def test_a_batch_is_taken_once(store: Store) -> None:
+def test_a_batch_is_committed_once(store: Store) -> None:
     made = writer(store)
     assert commit(made, 0, range(10))
     assert not commit(made, 0, range(10)), "as Spark does after a crash"
@@ -56,8 +56,8 @@ def test_a_batch_is_taken_once(store: Store) -> None:
 
 
 @ALL
-def test_a_checkpoint_that_was_put_back_by_one_batch(store: Store, tmp_path: Path) -> None:
-    """Spark plans the batch again then, with other records in it: neither left out nor written."""
+def test_a_checkpoint_that_was_restored_to_the_batch_before(store: Store, tmp_path: Path) -> None:
+    """Spark plans the batch again with other records: it is neither skipped nor written."""
     planned = tmp_path / "checkpoint" / "offsets" / "0"
     planned.parent.mkdir(parents=True)
     planned.write_text('v1\n{"batchTimestampMs":1}\n{"in":{"0":10}}')
@@ -87,7 +87,7 @@ def test_a_batch_without_rows_and_one_with_a_stray_task(store: Store) -> None:
 
 @pytest.mark.parametrize("store", ["iceberg", "postgres"], indirect=True)
 def test_a_driver_is_killed_in_its_commit(store: Store) -> None:
-    """kill -9 with everything written but the commit itself, and after it, before anybody hears of it.
+    """kill -9 just before the commit, and just after it, before its response arrives.
 
     The stream through deaths does it under Spark; for these two stores it is among the slow tests.
     """
@@ -110,7 +110,7 @@ def test_a_driver_is_killed_in_its_commit(store: Store) -> None:
 
 
 def die_before_the_end(store: Store) -> None:
-    """From here on this process dies where a transaction is about to end, with all of it sent or written."""
+    """From now on this process dies right before a transaction ends, when all of it is sent or written."""
 
     def dies(*args: Any, **named: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -127,7 +127,7 @@ def die_before_the_end(store: Store) -> None:
 
 @OF_FILES
 def test_two_drivers_that_commit_at_the_same_moment(store: Store) -> None:
-    """The other one commits the same batch between our look at the table and our commit."""
+    """The other one commits the same batch after our driver has read the table and before its commit."""
     made, other = writer(store), writer(store)
     commit(made, 0, range(10))
     look = made.table
@@ -146,7 +146,7 @@ def test_two_drivers_that_commit_at_the_same_moment(store: Store) -> None:
 
 
 @OF_FILES
-def test_commits_of_others_between_cost_a_second_look(store: Store) -> None:
+def test_conflicting_commits_are_followed_by_a_retry(store: Store) -> None:
     made = writer(store)
     commit(made, 0, range(10))
     looks = commits_between(made, store)
@@ -155,7 +155,7 @@ def test_commits_of_others_between_cost_a_second_look(store: Store) -> None:
 
 
 @OF_FILES
-def test_columns_that_do_not_fit_are_reported(store: Store) -> None:
+def test_mismatched_columns_are_reported(store: Store) -> None:
     commit(writer(store), 0, range(3))
     other = StructType([StructField("id", StringType()), StructField("name", StringType())])
     with pytest.raises(OptionError, match=r"do not fit the table .*id is .*long.* there, .*string.* here"):
@@ -180,7 +180,7 @@ def test_columns_that_do_not_fit_are_reported(store: Store) -> None:
         ({"sink": "lake"}, "sink is one of topic, delta, iceberg, postgres"),
     ],
 )
-def test_options_that_make_no_sense(store: Store, options: dict[str, str], says: str) -> None:
+def test_invalid_options(store: Store, options: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         writer(store, **options)  # type: ignore[arg-type]
 
@@ -204,14 +204,14 @@ def test_nothing_is_overwritten(store: Store) -> None:
 
 
 @OF_FILES
-def test_a_list_divides_no_files(store: Store) -> None:
+def test_a_list_cannot_be_a_partition_column(store: Store) -> None:
     schema = StructType([*ROWS, StructField("tags", ArrayType(StringType()))])
     with pytest.raises(OptionError, match=r"partitionColumns names tags, which is array<string>: .* divides no files"):
         writer(store, schema, partitionColumns="tags")
 
 
 def test_a_column_that_iceberg_requires(tmp_path: Path) -> None:
-    """One that may be null is refused before a row is written, one that may not is taken."""
+    """A nullable column is refused before a row is written; a column without nulls is accepted."""
     store = IcebergStore(tmp_path)
     from pyiceberg import types
     from pyiceberg.catalog import load_catalog
@@ -260,7 +260,7 @@ def test_types_and_partitions_of_them(spark: Any, store: Store) -> None:
 
 @pytest.mark.parametrize("kind", [DeltaStore, IcebergStore])
 def test_a_full_disk_is_reported_and_leaves_nothing(kind: type[DeltaStore | IcebergStore], tmp_path: Path) -> None:
-    """A mebibyte for two: one sentence, no file stays, and with less to write it goes on."""
+    """The disk has one mebibyte for two: one sentence, no file stays, and fewer rows are written."""
     with small_tmpfs(tmp_path / "disk", 1 << 20):
         store = kind(tmp_path / "disk")
         made = writer(store, compression="none")
@@ -285,7 +285,7 @@ def test_many_values_of_a_partition_in_one_task(store: Store) -> None:
 
 
 def open_parquet_files() -> int:
-    """How many this process has open; sockets and the like come and go at any time."""
+    """The number of open Parquet files of this process; other descriptors change at any time."""
     count = 0
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # another thread has closed it since
@@ -295,7 +295,7 @@ def open_parquet_files() -> int:
 
 @OF_FILES
 def test_more_values_of_a_partition_than_files_may_be_open(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of ten that come thrice, four at a time: a value may have several files, and all of them are the table's."""
+    """Ten values come three times, and four files may be open: a value has several files, all of them in the table."""
     monkeypatch.setattr(parquet_files, "MOST_OPEN", 4)
     monkeypatch.setattr(parquet_files, "GATHERED_BYTES", 1)
     made = writer(store, partitionColumns="name")
@@ -369,7 +369,7 @@ except parquet_files.StagingError as error:
     ],
 )
 def test_a_limit_of_open_files(tmp_path: Path, most: int, says: str) -> None:
-    """Two hundred are enough for any number of values; where they are not, the error says so."""
+    """A limit of two hundred is enough for any number of values; the error for a lower limit says so."""
     command = [sys.executable, "-c", LIMIT_FILES, str(tmp_path), str(most)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert re.match(says, done.stdout), done.stdout + done.stderr
@@ -381,8 +381,8 @@ def test_a_limit_of_open_files(tmp_path: Path, most: int, says: str) -> None:
     indirect=True,
 )
 @pytest.mark.timeout(2400)
-def test_a_stream_through_deaths(spark: Any, odradek: str, topic: str, store: Store, tmp_path: Path) -> None:
-    """Killed before and after the commit, and run again after a lost note of Spark's: every row is there once."""
+def test_a_stream_through_crashes(spark: Any, odradek: str, topic: str, store: Store, tmp_path: Path) -> None:
+    """It is killed before and after the commit, and repeated after Spark's commit is lost: every row exists once."""
     create_topic(odradek, topic, 2)
     spark.dataSource.register(dying_source.DyingSource)
     plan = tmp_path / "plan"

@@ -1,4 +1,4 @@
-"""The topic sink: what it writes and where to, in both deliveries, and what at-least-once means."""
+"""The topic sink: records, topics and partitions in both deliveries, and at-least-once delivery."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_stream_from_topic_to_topic(spark: Any, bootstrap: str, topic: str, tm
 
 
 def test_a_batch_that_runs_again_is_written_again(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
-    """At-least-once, shown: after a crash between the sink and Spark's commit the records are there twice."""
+    """At-least-once: after a crash between the sink's write and Spark's commit the records exist twice."""
     create_topic(odradek, topic)
     create_topic(odradek, f"{topic}-copy")
     numbered(odradek, topic, range(10))

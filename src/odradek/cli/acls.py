@@ -66,9 +66,9 @@ class Rules:
 
     allow_principal: Annotated[
         list[str] | None,
-        typer.Option("--allow-principal", help="Who is allowed it, as User:name; User:* is all."),
+        typer.Option("--allow-principal", help="Allow a principal, as User:name; User:* is all."),
     ] = None
-    deny_principal: Annotated[list[str] | None, typer.Option("--deny-principal", help="Who is denied it.")] = None
+    deny_principal: Annotated[list[str] | None, typer.Option("--deny-principal", help="Deny a principal.")] = None
     operation: Annotated[
         list[str] | None,
         typer.Option("--operation", help="READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, …, ALL; may be repeated."),
@@ -116,10 +116,10 @@ def add(
     rules: Rules,
     named: Named,
     producer: Annotated[
-        bool, typer.Option("--producer", help="What a producer needs of the topics and transactional ids.")
+        bool, typer.Option("--producer", help="The operations of a producer on the topics and transactional ids.")
     ] = False,
     consumer: Annotated[
-        bool, typer.Option("--consumer", help="What a consumer needs of the topics and groups.")
+        bool, typer.Option("--consumer", help="The operations of a consumer on the topics and groups.")
     ] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
@@ -205,7 +205,7 @@ def _ask(filters: list[DeleteAclsFilter], where: Target) -> None:
 @app.command("why")
 @with_option_groups
 def why(
-    principal: Annotated[str, typer.Option("--principal", help="Who, as User:name.")],
+    principal: Annotated[str, typer.Option("--principal", help="The principal, as User:name.")],
     operation: Annotated[str, typer.Option("--operation", help="READ, WRITE, …")],
     named: Named,
     host: Annotated[str, typer.Option("--host", help="From which address.")] = "127.0.0.1",

@@ -65,7 +65,7 @@ def run(
     ] = False,
     partitions: Annotated[int, typer.Option("--partitions", help="Of topics that are created.", min=1)] = 3,
     on_truncate: Annotated[
-        Literal["fail", "skip"], typer.Option("--on-truncate", help="With --format row: what TRUNCATE does.")
+        Literal["fail", "skip"], typer.Option("--on-truncate", help="With --format row: the effect of TRUNCATE.")
     ] = "fail",
     snapshot_again: Annotated[
         bool, typer.Option("--snapshot-again", help="Read all rows again, as after a lost slot.")

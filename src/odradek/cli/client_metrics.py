@@ -20,7 +20,7 @@ from odradek.cli.output import JsonOption, print_json, print_table, say
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="List, set and remove what clients push.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Manage the metrics that clients push.")
 
 KEYS = ("metrics", "interval.ms", "match")
 NameArgument = Annotated[str, typer.Argument(help="Of the subscription.")]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Show the cluster: id, brokers, features, quorum; forget a broker."
+    add_completion=False, no_args_is_help=True, help="Show id, brokers, features and quorum; unregister a broker."
 )
 
 LISTED = 5

@@ -30,7 +30,7 @@ app = typer.Typer(
 
 EntityType = Literal["topics", "brokers", "groups", "client-metrics", "broker-loggers"]
 TypeOption = Annotated[
-    EntityType | None, typer.Option("--entity-type", help="What the settings belong to.", case_sensitive=False)
+    EntityType | None, typer.Option("--entity-type", help="The type of the resource.", case_sensitive=False)
 ]
 NameOption = Annotated[str | None, typer.Option("--entity-name", help="Name of the topic or group, id of the broker.")]
 DefaultOption = Annotated[bool, typer.Option("--entity-default", help="The default of all brokers.")]
@@ -75,7 +75,7 @@ def describe(
     show_all: Annotated[
         bool, typer.Option("--all", help="All settings, not only those that were set on the entity.")
     ] = False,
-    documentation: Annotated[bool, typer.Option("--documentation", help="What each setting is for.")] = False,
+    documentation: Annotated[bool, typer.Option("--documentation", help="Show what each setting does.")] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,

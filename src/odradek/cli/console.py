@@ -39,7 +39,7 @@ def console(
         Path | None, typer.Option("--config", "-c", help="Show the clusters of this TOML file (docs/console.md).")
     ] = None,
     allow_changes: Annotated[
-        bool, typer.Option("--allow-changes", help="With -b: let everyone who is in change the cluster.")
+        bool, typer.Option("--allow-changes", help="With -b: allow changes to every user.")
     ] = False,
     listen: Annotated[
         str, typer.Option("--listen", help="Where browsers connect; port 0: a free one.", metavar="HOST:PORT")
@@ -49,7 +49,7 @@ def console(
         typer.Option("--hostname", help="A name by which browsers reach it; may be given often."),
     ] = None,
     users: Annotated[
-        Path | None, typer.Option("--users", help="Who may log in: a file of `odradek console password`.")
+        Path | None, typer.Option("--users", help="The users: a file of `odradek console password`.")
     ] = None,
     oidc: Annotated[
         Path | None, typer.Option("--oidc", help="Users log in at the issuer that this TOML file names.")
@@ -118,7 +118,7 @@ def _address(listen: str) -> tuple[str, int]:
 @app.command("password")
 def password(
     file: Annotated[Path, typer.Argument(help="The file of users; it is made where it is not there.")],
-    name: Annotated[str, typer.Argument(help="Who it is.")],
+    name: Annotated[str, typer.Argument(help="The name of the user.")],
 ) -> None:
     """Set a user's password in a file for --users; reads it from the terminal or from standard input."""
     import getpass

@@ -44,7 +44,7 @@ POLL_S = 0.2
 MAX_BATCH = 1000
 
 PartitionOption = Annotated[int | None, typer.Option("--partition", help="Only this partition.", min=0, max=INT32_MAX)]
-CountOption = Annotated[int | None, typer.Option("--max-messages", help="End after so many.", min=1, max=INT64_MAX)]
+CountOption = Annotated[int | None, typer.Option("--max-messages", help="End after this number.", min=1, max=INT64_MAX)]
 
 
 @app.command()
@@ -63,7 +63,7 @@ def consume(
         ),
     ] = None,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="From the first record, or what the group has committed.")
+        bool, typer.Option("--from-beginning", help="From the first record, or the group's committed offsets.")
     ] = False,
     partition: PartitionOption = None,
     offset: Annotated[
@@ -84,7 +84,7 @@ def consume(
     print_timestamp: Annotated[bool, typer.Option("--print-timestamp", help="In ms since 1970.")] = False,
     print_partition: Annotated[bool, typer.Option("--print-partition", help="The partition.")] = False,
     print_offset: Annotated[bool, typer.Option("--print-offset", help="The offset.")] = False,
-    key_separator: Annotated[str, typer.Option("--key-separator", help="Between what is printed of a record.")] = "\\t",
+    key_separator: Annotated[str, typer.Option("--key-separator", help="Separates printed fields.")] = "\\t",
     output: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
     command_property: CommandPropertyOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No rate at the end.")] = False,

@@ -51,7 +51,7 @@ def dump_log(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each entry.")] = False,
 ) -> None:
-    """Print what is in files of a log directory.
+    """Print the entries of files of a log directory.
 
     Internal topics are recognized by their directory and decoded; the decoder options do it for files elsewhere. Ends
     with 1, and one line for each place, where a file is damaged.

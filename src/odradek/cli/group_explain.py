@@ -29,8 +29,7 @@ def explain(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show which members joined, left, timed out or were fenced lately, how long partitions had no owner, and what to
-    change."""
+    """Show a group's recent events (joins, leaves, time-outs, fencing, partitions without owner) and advice."""
 
     async def work(cluster: Cluster) -> tuple[dict[str, Any] | None, str]:
         from odradek.client import groups

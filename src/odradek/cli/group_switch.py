@@ -37,7 +37,7 @@ def switch(
         typer.Option("--gate", help="The output lease, where the group holds several: the option gate of the queries."),
     ] = None,
     within: Annotated[
-        float, typer.Option("--within", help="Caught up is who is at most so many seconds behind.", min=0)
+        float, typer.Option("--within", help="The largest lag of a standby that has caught up, in seconds.", min=0)
     ] = 1.0,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait for that.", min=0)] = 60.0,
     force: Annotated[

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="List, describe, explain, switch, delete and reset groups."
 )
-offsets_app = typer.Typer(add_completion=False, no_args_is_help=True, help="What groups have committed.")
+offsets_app = typer.Typer(add_completion=False, no_args_is_help=True, help="Committed offsets of groups.")
 app.add_typer(offsets_app, name="offsets")
 app.command("explain")(explain)
 app.command("switch")(switch)
@@ -97,7 +97,7 @@ def describe(
     state: Annotated[bool, typer.Option("--state", help="Show the state of the group instead of the offsets.")] = False,
     rate_over: Annotated[
         float,
-        typer.Option("--rate-over", help="Look twice, so many seconds apart, for the rates; 0: once.", min=0, max=3600),
+        typer.Option("--rate-over", help="The interval (s) of two samples for the rates; 0: none.", min=0, max=3600),
     ] = 1.0,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
@@ -177,7 +177,7 @@ def reset_offsets(
     all_topics: Annotated[bool, typer.Option("--all-topics", help="Every topic the group has committed for.")] = False,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record there is.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last record.")] = False,
-    to_current: Annotated[bool, typer.Option("--to-current", help="To what is committed now.")] = False,
+    to_current: Annotated[bool, typer.Option("--to-current", help="To the present committed offsets.")] = False,
     to_offset: Annotated[int | None, typer.Option("--to-offset", help="To this offset.", min=0, max=INT64_MAX)] = None,
     to_datetime: Annotated[
         str | None,
@@ -188,19 +188,19 @@ def reset_offsets(
     ] = None,
     shift_by: Annotated[
         int | None,
-        typer.Option("--shift-by", help="By so many records, back if negative.", min=-INT64_MAX, max=INT64_MAX),
+        typer.Option("--shift-by", help="By this number of records, back if negative.", min=-INT64_MAX, max=INT64_MAX),
     ] = None,
     from_file: Annotated[
         Path | None, typer.Option("--from-file", help="As --export wrote: topic,partition,offset.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be; this is the default.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan; this is the default.")] = False,
     execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False,
     export: Annotated[bool, typer.Option("--export", help="Print CSV for --from-file, and do nothing.")] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set what groups without members have committed; without --execute only show it."""
+    """Reset the committed offsets of groups without members; without --execute only show the plan."""
     if execute + dry_run + export > 1:
         raise CliError("--dry-run, --execute and --export exclude each other; choose one", code=USAGE)
     position = wanted_position(

@@ -48,7 +48,7 @@ def create(
     source: Annotated[str, typer.Option("--source", help="Brokers of the source, host:port,…")],
     prefix: Annotated[
         str | None,
-        typer.Option("--prefix", help="What mirrors' names have before those at the source, as west.; it stays."),
+        typer.Option("--prefix", help="The prefix of mirrors' names, as west.; it cannot be changed."),
     ] = None,
     settings: SettingsOption = None,
     settings_file: SettingsFileOption = None,

@@ -71,12 +71,12 @@ def read_plan(path: Path) -> dict[TopicPartition, Replicas]:
 @app.command("plan")
 def make_plan(
     topic: TopicOption = None,
-    brokers: Annotated[str, typer.Option("--brokers", help="Who may hold replicas; else all brokers.")] = "",
-    without: Annotated[str, typer.Option("--without", help="Who shall hold none, as before a removal.")] = "",
+    brokers: Annotated[str, typer.Option("--brokers", help="Brokers for replicas; default: all.")] = "",
+    without: Annotated[str, typer.Option("--without", help="Brokers without replicas, as before a removal.")] = "",
     by_bytes: Annotated[bool, typer.Option("--by-bytes", help="Spread bytes instead of numbers of replicas.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Write the plan to this file, for `move --plan`.")] = None,
     rollback: Annotated[
-        Path | None, typer.Option("--rollback", help="Write what is there to this file, for the way back.")
+        Path | None, typer.Option("--rollback", help="Write the present assignment to this file, to undo the moves.")
     ] = None,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
@@ -175,10 +175,10 @@ def move(
         list[str] | None, typer.Option("--to", help="One partition's replicas, as orders-0=1,2; may be given often.")
     ] = None,
     throttle: Annotated[
-        int | None, typer.Option("--throttle", help="Copy at most so many bytes a second at each broker.", min=1)
+        int | None, typer.Option("--throttle", help="The limit of copied bytes per second at each broker.", min=1)
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Show progress until all have moved.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check, and show what would move.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check, and show the moves.")] = False,
     yes: YesOption = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
@@ -316,8 +316,7 @@ def status(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show ongoing moves and their progress; with a plan, the state of its moves. Removes the throttle once a plan is
-    done."""
+    """Show ongoing moves, or those of a plan, and their progress; removes the throttle once a plan is done."""
     named = parse_partitions(partition)
     wanted = read_plan(plan_file) if plan_file is not None else None
     if wanted == {} and not named:

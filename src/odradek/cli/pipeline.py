@@ -99,7 +99,7 @@ def run(
     master: MasterOption = "local[*]",
     spark_log: LogOption = None,
 ) -> None:
-    """Run once up to what is there now, or continuously."""
+    """Run once up to the present end of the sources, or continuously."""
     _hand_over(
         "run",
         spec=spec,

@@ -39,7 +39,7 @@ app = typer.Typer(add_completion=False)
 
 AcksOption = Annotated[
     Literal["all", "-1", "0", "1"],
-    typer.Option("--acks", help="Who must have a record: all in sync, 1, or 0 for none."),
+    typer.Option("--acks", help="Acknowledgement by all in-sync replicas, by the leader (1), or none (0)."),
 ]
 CodecOption = Annotated[
     Literal["none", "gzip", "snappy", "lz4", "zstd"],
@@ -85,7 +85,7 @@ def produce(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No rate at the end.")] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print at the end what was written, as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a summary at the end, as JSON.")] = False,
 ) -> None:
     """Write records; the command ends well when all of them are acknowledged."""
     topic = one_topic(name, topic)

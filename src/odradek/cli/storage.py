@@ -80,8 +80,7 @@ def format_command(
 
 @app.command("info")
 def info(config: ConfigOption, as_json: JsonOption = False) -> None:
-    """Show to which node and cluster the directories of a configuration belong; the exit code is 1 if one is
-    invalid."""
+    """Show the node and the cluster of a configuration's directories; the exit code is 1 if one is invalid."""
     from odradek.common.real_io import RealDisk
     from odradek.raft.quorum_state import uuid_text
     from odradek.server.startup.format import storage_directories

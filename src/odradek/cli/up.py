@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     add_completion=False,
     invoke_without_command=True,
-    help="Start a cluster of processes on this machine; play with failures from another terminal.",
+    help="Start a cluster of processes on this machine; cause failures from another terminal.",
 )
 
 DEFAULT_DATA = Path("odradek-cluster")

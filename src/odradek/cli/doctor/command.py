@@ -48,7 +48,7 @@ def doctor(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what to fix, worst first: of this machine, of a configuration (-c), of a running cluster (-b).
+    """List problems and fixes, worst first: of this machine, a configuration (-c), a running cluster (-b).
 
     Without -b it looks at this machine: its limits, swap, and the disks of --directory, of the configuration, or of
     the directory where you are. ODRADEK_BOOTSTRAP_SERVER counts where neither -c nor -d is given. Ends with 1 where

@@ -30,7 +30,7 @@ def lab(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Start three brokers, and show by doing what happens when producers, consumers and brokers die.
+    """Start three brokers, and demonstrate what happens when producers, consumers and brokers die.
 
     Takes a minute or two, in a directory that is removed then; nothing else on this machine is touched. Ends with 1
     where something was not as expected.

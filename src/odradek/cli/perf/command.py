@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from odradek.cli.perf.producing import Sender
     from odradek.cli.perf.run import Outcome
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Measure how fast and how soon records pass.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Measure throughput and latency of any cluster.")
 
 SizeOption = Annotated[
     str, typer.Option("--size", help="Bytes of a value, or the least and the greatest: 100-2000.", metavar="BYTES")
 ]
-RecordsOption = Annotated[int, typer.Option("--records", help="End after so many; 0: only after --seconds.", min=0)]
+RecordsOption = Annotated[int, typer.Option("--records", help="End after this number; 0: only after --seconds.", min=0)]
 SecondsOption = Annotated[
     float, typer.Option("--seconds", help="End after so long; 0: only after --records.", min=0, callback=finite)
 ]
@@ -149,7 +149,7 @@ def produce(
 @app.command("consume")
 @with_option_groups
 def consume(
-    records: Annotated[int, typer.Option("--records", help="End after so many; 0: at the end.", min=0)] = 0,
+    records: Annotated[int, typer.Option("--records", help="End after this number; 0: at the end.", min=0)] = 0,
     seconds: Annotated[
         float, typer.Option("--seconds", help="End after so long; 0: at the end.", min=0, callback=finite)
     ] = 0,

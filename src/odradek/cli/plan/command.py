@@ -23,7 +23,7 @@ RateOption = Annotated[
     float, typer.Option("--rate", help="Events a second, at the busiest time of today.", min=0.001, callback=finite)
 ]
 GrowthOption = Annotated[
-    float, typer.Option("--growth", help="What the rate may become, as a factor.", min=1, callback=finite)
+    float, typer.Option("--growth", help="The growth of the rate, as a factor.", min=1, callback=finite)
 ]
 ConsumerRateOption = Annotated[
     float,
@@ -47,14 +47,14 @@ def plan(
     consumer_rate: ConsumerRateOption = 10_000,
     compression: CompressionOption = 1,
     profile: Annotated[
-        Literal["resilience", "throughput", "payload"], typer.Option("--profile", help="What the settings are for.")
+        Literal["resilience", "throughput", "payload"], typer.Option("--profile", help="The aim of the settings.")
     ] = "resilience",
     out: Annotated[
         Path | None, typer.Option("--out", help="Write the settings as files into this directory.", metavar="DIRECTORY")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what it takes, where each number comes from, and how sure it is; with ready settings for a profile."""
+    """Compute brokers and settings for a load, with the source and the certainty of each number."""
     from odradek.cli.plan import profiles, sizing
 
     demand = sizing.Demand(

@@ -51,7 +51,7 @@ def command(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the plan in --file, and make none.")] = False,
     file: Annotated[Path, typer.Option("--file", help="Keeps the plan until it is carried out.")] = DEFAULT_FILE,
     throttle: Annotated[
-        int, typer.Option("--throttle", help="Copy at most so many bytes a second at each broker.", min=1)
+        int, typer.Option("--throttle", help="The limit of copied bytes per second at each broker.", min=1)
     ] = 50_000_000,
     at_once: Annotated[int, typer.Option("--at-once", help="Partitions that are copied at the same time.", min=1)] = 20,
     yes: YesOption = False,
@@ -59,7 +59,7 @@ def command(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Even out leaders, replicas, disks and traffic over brokers and racks, with as little copied as that takes.
+    """Balance leaders, replicas, disks and traffic over brokers and racks, with as few copied bytes as possible.
 
     Shows the plan; with --execute it is carried out, some partitions at a time. What was broken off goes on with
     --resume.
