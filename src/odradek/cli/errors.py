@@ -88,7 +88,8 @@ def _of_api_error(error: ApiError) -> str:
 
 def _of_system_error(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"{error.strerror or error}; stop who listens there, or choose other ports with `listeners`"
+        hint = "stop who listens there, or choose other ports with `listeners` or `odradek.metrics.listener`"
+        return f"{error.strerror or error}; {hint}"
     if error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return where + error.strerror

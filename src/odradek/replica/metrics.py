@@ -79,7 +79,7 @@ def replication_families(replicas: ReplicaManager) -> Iterator[Family]:
     )
     yield Family.counter(
         "odradek_repaired_bytes",
-        "Bytes of those batches.",
+        "Bytes of batches that were fetched again from another replica.",
         0 if repairs is None else repairs.repaired_bytes,
     )
     yield Family.counter(

@@ -102,9 +102,11 @@ def quorum_families(quorum: RaftDriver) -> Iterator[Family]:
     yield Family.counter(
         "odradek_quorum_requests", "Requests that this node has sent to others of the quorum.", traffic.requests
     )
-    yield Family.counter("odradek_quorum_responses", "Answers that it got.", traffic.responses)
-    yield Family.counter("odradek_quorum_sent_bytes", "Bytes of those requests.", traffic.sent_bytes)
-    yield Family.counter("odradek_quorum_received_bytes", "Bytes of those answers.", traffic.received_bytes)
+    yield Family.counter("odradek_quorum_responses", "Responses from others of the quorum.", traffic.responses)
+    yield Family.counter("odradek_quorum_sent_bytes", "Bytes of requests to others of the quorum.", traffic.sent_bytes)
+    yield Family.counter(
+        "odradek_quorum_received_bytes", "Bytes of responses from others of the quorum.", traffic.received_bytes
+    )
     node = quorum.node
     behind = {
         key.node_id: max(0, quorum.end_offset - max(0, state.end_offset))

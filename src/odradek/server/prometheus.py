@@ -113,7 +113,7 @@ def _directory_families(log_manager: LogManager) -> Iterator[Family]:
     yield Family(
         "odradek_log_directory_free_bytes",
         "gauge",
-        "Bytes of it that this process may still write.",
+        "Bytes that this process may still write to a log directory.",
         _samples(usages, "usable_bytes"),
     )
 

@@ -23,7 +23,9 @@ def login_families(specs: Iterable[ListenerSpec]) -> Iterator[Family]:
     yield family("odradek_logins", "Clients that have logged in.", "succeeded")
     yield family("odradek_logins_failed", "Logins that failed.", "failed")
     yield family("odradek_logins_again", "Logins of clients that were logged in.", "reauthentications")
-    yield family("odradek_logins_again_failed", "Those of them that failed.", "reauthentications_failed")
+    yield family(
+        "odradek_logins_again_failed", "Logins of clients that were logged in which failed.", "reauthentications_failed"
+    )
     yield Family(
         "odradek_sessions_expired",
         "counter",
