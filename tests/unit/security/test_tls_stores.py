@@ -9,6 +9,7 @@ import ssl
 import struct
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -188,6 +189,18 @@ def test_suites_of_tls_1_3_that_are_not_chosen_are_said(caplog: pytest.LogCaptur
     ListenerTls("EXTERNAL", replace(INLINE, cipher_suites=("TLS_AES_256_GCM_SHA384",)), now_ms)
     (line,) = caplog.records
     assert "more are agreed to in TLS 1.3" in line.getMessage()
+
+
+@pytest.mark.parametrize("store", ["keystore", "truststore"])
+def test_a_password_that_pem_does_not_have_is_said(store: str, caplog: pytest.LogCaptureFixture) -> None:
+    password: dict[str, Any] = {f"{store}_password": "p"}
+    kind: dict[str, Any] = {f"{store}_type": "pem"}
+    for fields in (password, kind):
+        ListenerTls("EXTERNAL", replace(INLINE, **fields), now_ms)
+    assert caplog.records == []
+    ListenerTls("EXTERNAL", replace(INLINE, **password, **kind), now_ms)
+    (line,) = caplog.records
+    assert line.getMessage() == f"ssl.{store}.password has no effect on PEM"
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ class RenewableContext:
         # Whether other nodes with the present settings accept this one: then those with new settings must, too.
         self._is_accepted = not (between_nodes and refusal_between_nodes(config, Path.read_bytes))
         self._early_until: datetime | None = None
-        self._warn_of_suites()
+        self._warn_of_settings()
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -96,7 +96,7 @@ class RenewableContext:
         self._is_accepted = self._check_is_usable(new, config)
         self._config, self._stamps, self._early_until = config, stamps, None
         self._apply(new)
-        self._warn_of_suites()
+        self._warn_of_settings()
 
     def renew(self) -> bool:
         """Read files that have changed; whether there is a new context. A bad file is reported once.
@@ -142,7 +142,14 @@ class RenewableContext:
             raise TlsSettingError(f"ssl.keystore: nodes with these settings would refuse each other: {refusal}")
         return not refusal
 
-    def _warn_of_suites(self) -> None:
+    def _warn_of_settings(self) -> None:
+        """Warn of values that have another effect than it seems."""
+        for store, kind, password in (
+            ("keystore", self._config.keystore_type, self._config.keystore_password),
+            ("truststore", self._config.truststore_type, self._config.truststore_password),
+        ):
+            if kind.upper() == "PEM" and password is not None:
+                _log.warning(f"ssl.{store}.password has no effect on PEM", listener=self.name)
         if beyond := suites_beyond(self._config, self.context):
             _log.warning(
                 "ssl.cipher.suites chooses among suites of TLS 1.2 alone: more are agreed to in TLS 1.3",
