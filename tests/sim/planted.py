@@ -120,8 +120,8 @@ ONE_NODE = (
     Bug(
         "what follows a refused batch is out of order",
         "log.producer_state:ProducerState._check_sequence",
-        "if self.refusals:",
-        "if self.refusals and entry is None:",
+        "if self.refusals.by_producer:",
+        "if self.refusals.by_producer and entry is None:",
         "batches behind one that a full disk refused cost a known producer its epoch",
     ),
     Bug(

@@ -84,7 +84,7 @@ TRANSACTIONS = (
     ),
     Bug(
         "late batch opens a transaction",
-        "log.producer_state:ProducerState._check_transaction",
+        "log.producer_state:ProducerState._check_verified",
         "if not is_open and not self.is_verified(header.producer_id, header.producer_epoch, verification):",
         "if False:",
         "a batch behind its marker keeps readers waiting for ever",

@@ -32,27 +32,32 @@ class CorruptIndexError(Exception):
 
 
 class IndexFile:
-    """An index file, and its entries that are not written yet."""
+    """An index file, and its entries that are not written yet.
+
+    Attributes:
+        size_bytes: of all entries.
+    """
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.disk = disk
         self.path = path
+        self.size_bytes = 0
         self._pending = bytearray()
         self._flushed_bytes = 0
         self._is_longer = False  # the file still has entries that were truncated
         self._exists = False
-
-    @property
-    def size_bytes(self) -> int:
-        return self._flushed_bytes + len(self._pending)
 
     def _load_bytes(self, entry_bytes: int) -> bytes:
         self._exists = self.disk.exists(self.path)
         data = read_file(self.disk, self.path) if self._exists else b""
         if len(data) % entry_bytes:
             raise CorruptIndexError(f"{self.path}: {len(data)} bytes are no whole entries")
-        self._flushed_bytes = len(data)
+        self._flushed_bytes = self.size_bytes = len(data)
         return data
+
+    def _add(self, entry: bytes) -> None:
+        self._pending += entry
+        self.size_bytes += len(entry)
 
     def flush(self, *, create: bool = False, sync: bool = False) -> None:
         """Write pending entries; `create` also creates an empty file. Raises OSError."""
@@ -76,6 +81,7 @@ class IndexFile:
 
     def _cut_to(self, size_bytes: int) -> None:
         """Keep the first `size_bytes` of the entries; written ones stay in the file."""
+        self.size_bytes = size_bytes
         if size_bytes >= self._flushed_bytes:
             del self._pending[size_bytes - self._flushed_bytes :]
             return
@@ -84,7 +90,7 @@ class IndexFile:
 
     def _rewrite(self, data: bytes) -> None:
         self._pending = bytearray(data)
-        self._flushed_bytes = 0
+        self._flushed_bytes, self.size_bytes = 0, len(data)
         if self.disk.exists(self.path):
             self._shorten(0)
 
@@ -137,7 +143,7 @@ class OffsetIndex(IndexFile):
         relative = last_offset - self._base_offset
         self._offsets.append(relative)
         self._positions.append(position)
-        self._pending += _OFFSET_ENTRY.pack(relative, position)
+        self._add(_OFFSET_ENTRY.pack(relative, position))
 
     def position_for(self, offset: int) -> int:
         """A position at or before the batch that holds `offset`; 0 if there is no entry."""
@@ -215,7 +221,7 @@ class TimeIndex(IndexFile):
             return False
         self._timestamps.append(timestamp_ms)
         self._offsets.append(relative)
-        self._pending += _TIME_ENTRY.pack(timestamp_ms, relative)
+        self._add(_TIME_ENTRY.pack(timestamp_ms, relative))
         return True
 
     def last(self) -> tuple[int, int] | None:
@@ -280,7 +286,7 @@ class TransactionIndex(IndexFile):
 
     def append(self, entry: AbortedTransaction) -> None:
         self.entries.append(entry)
-        self._pending += _TXN_ENTRY.pack(0, *entry)
+        self._add(_TXN_ENTRY.pack(0, *entry))
         self._unsynced = True
 
     def note_unsynced(self) -> None:

@@ -39,8 +39,7 @@ from odradek.log.segment_list import SegmentList
 from odradek.log.transactions import note_control
 from odradek.record.batch import (
     BatchHeader,
-    patch_base_offset,
-    patch_leader_epoch,
+    patch_place,
     stamp_log_append_time,
     total_bytes,
 )
@@ -233,15 +232,14 @@ class Log:
         offset = self.log_end_offset
         chunks: list[MutableBatch] = []
         assigned: list[BatchHeader] = []
-        for batch, header in zip(batches, headers, strict=True):
+        assert len(batches) == len(headers)
+        for number, batch in enumerate(batches):
             mutable = bytearray(batch) if isinstance(batch, bytes) or memoryview(batch).readonly else batch
-            patch_base_offset(mutable, offset)
-            patch_leader_epoch(mutable, leader_epoch)
+            header = headers[number].with_offset(offset, leader_epoch)
+            patch_place(mutable, header)
             if stamp_ms >= 0 and not header.is_control:
                 stamp_log_append_time(mutable, stamp_ms)
                 header = BatchHeader.read(mutable)
-            else:
-                header = header.with_offset(offset, leader_epoch)
             chunks.append(mutable)
             assigned.append(header)
             offset = header.last_offset + 1
@@ -261,7 +259,7 @@ class Log:
             self._append_failed(error)
         # Before anything else may fail: an offset that is on disk is never given again (KAFKA-7866).
         self.log_end_offset = headers[-1].last_offset + 1
-        for chunk, header in zip(chunks, headers, strict=True):
+        for number, header in enumerate(headers):
             segment.index_batch(header, position, self.config.index_interval_bytes)
             position += header.size_bytes
             if header.producer_id < 0:
@@ -269,7 +267,7 @@ class Log:
                 if header.is_control:
                     self.producers.remove_ended()
             elif header.is_control:
-                note_control(self.producers, segment, chunk, header, self.last_stable_offset)
+                note_control(self.producers, segment, chunks[number], header, self.last_stable_offset)
                 if segment.indexes.transactions.entries:
                     segments.summary.note_aborted()
             else:

@@ -48,13 +48,8 @@ class BatchMetadata(NamedTuple):
     @classmethod
     def of(cls, header: BatchHeader) -> BatchMetadata:
         """The metadata of a batch that is in the log."""
-        return cls(
-            header.base_sequence,
-            header.last_sequence,
-            header.last_offset,
-            header.last_offset_delta,
-            header.max_timestamp,
-        )
+        first, last, delta = header.base_sequence, header.last_sequence, header.last_offset_delta
+        return tuple.__new__(cls, (first, last, header.base_offset + delta, delta, header.max_timestamp))
 
     @property
     def base_offset(self) -> int:
@@ -155,36 +150,34 @@ class ProducerState:
             known = self._check_sequence(header, entry)
             if known is not None:
                 return known
-        self._check_transaction(header, verification)
+        if header.is_transactional:
+            self._check_verified(header, verification)
+        elif entry is not None and entry.transaction_start != NO_OFFSET:
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Producer {header.producer_id} has a transaction open: it must write in it",
+            )
         return None
 
     def _check_sequence(self, header: BatchHeader, entry: ProducerEntry | None) -> BatchMetadata | None:
-        first, last = header.base_sequence, header.last_sequence
-        if entry is not None and header.producer_epoch == entry.producer_epoch:
-            for batch in entry.batches:
-                if batch.first_sequence == first and batch.last_sequence == last:
-                    return batch
+        first = header.base_sequence
         expected = _expected(entry, header.producer_epoch)
-        if self.refusals:
+        if first != expected and entry is not None and header.producer_epoch == entry.producer_epoch:
+            for batch in entry.batches:
+                if batch.first_sequence == first and batch.last_sequence == header.last_sequence:
+                    return batch
+        if self.refusals.by_producer:
             self.refusals.check(header, expected)
         if expected is not None and first != expected:
             raise out_of_order(header, f"{expected} must come next under epoch {header.producer_epoch}")
         return None
 
-    def _check_transaction(self, header: BatchHeader, verification: Verification | None) -> None:
-        if header.is_transactional:
-            is_open = self.has_open_transaction(header.producer_id, header.producer_epoch)
-            if not is_open and not self.is_verified(header.producer_id, header.producer_epoch, verification):
-                raise ApiError(
-                    ErrorCode.INVALID_TXN_STATE,
-                    f"Producer {header.producer_id} has no verified transaction that includes this partition",
-                )
-            return
-        entry = self.producers.get(header.producer_id)
-        if entry is not None and entry.transaction_start != NO_OFFSET:
+    def _check_verified(self, header: BatchHeader, verification: Verification | None) -> None:
+        is_open = self.has_open_transaction(header.producer_id, header.producer_epoch)
+        if not is_open and not self.is_verified(header.producer_id, header.producer_epoch, verification):
             raise ApiError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"Producer {header.producer_id} has a transaction open: it must write in it",
+                f"Producer {header.producer_id} has no verified transaction that includes this partition",
             )
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
@@ -297,7 +290,7 @@ class ProducerState:
             entry.batches = ()
         if header.base_sequence >= 0:
             entry.batches = (*entry.batches[-WINDOW_BATCHES + 1 :], BatchMetadata.of(header))
-            if self.refusals:
+            if self.refusals.by_producer:
                 expected = advance_sequence(entry.last_sequence, 1)
                 self.refusals.resolve(header.producer_id, header.producer_epoch, expected)
         entry.last_timestamp_ms = header.max_timestamp
@@ -493,5 +486,5 @@ def _expected(entry: ProducerEntry | None, epoch: int) -> int | None:
     if entry is None or entry.producer_epoch < 0:
         return None
     if epoch == entry.producer_epoch and entry.batches:
-        return advance_sequence(entry.last_sequence, 1)
+        return advance_sequence(entry.batches[-1].last_sequence, 1)
     return 0 if epoch > entry.producer_epoch or entry.coordinator_epoch >= 0 else None

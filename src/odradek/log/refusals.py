@@ -32,16 +32,19 @@ class Refusals:
     """At most one refusal for each producer, and `limit` in all.
 
     `expected` is the next sequence number in the batch's epoch; None if the log accepts any.
+
+    Attributes:
+        by_producer: by producer id; in most logs there are none.
     """
 
-    __slots__ = ("_by_producer", "_limit")
+    __slots__ = ("_limit", "by_producer")
 
     def __init__(self, limit: int = MAX_REFUSALS) -> None:
         self._limit = limit
-        self._by_producer: dict[int, _Refusal] = {}
+        self.by_producer: dict[int, _Refusal] = {}
 
     def __len__(self) -> int:
-        return len(self._by_producer)
+        return len(self.by_producer)
 
     def note(self, header: BatchHeader, expected: int | None, code: ErrorCode) -> None:
         """Record a batch that was refused with a retriable error; a replica that still follows may expect an earlier
@@ -49,9 +52,9 @@ class Refusals:
         producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
         if expected is not None and _is_after(expected, first):
             return
-        present = self._by_producer.get(producer_id)
+        present = self.by_producer.get(producer_id)
         if present is None:
-            is_first = len(self._by_producer) < self._limit
+            is_first = len(self.by_producer) < self._limit
         elif present.epoch == epoch:
             is_past = expected is not None and _is_after(expected, present.sequence)
             is_first = is_past or not _is_after(first, present.sequence)
@@ -60,7 +63,7 @@ class Refusals:
         else:
             is_first = present.epoch < epoch
         if is_first:
-            self._by_producer[producer_id] = _Refusal(epoch, first, code, first)
+            self.by_producer[producer_id] = _Refusal(epoch, first, code, first)
 
     def check(self, header: BatchHeader, expected: int | None) -> None:
         """Check that no earlier batch of the producer is missing.
@@ -69,7 +72,7 @@ class Refusals:
             ApiError: the error of the refused batch before this one; OUT_OF_ORDER_SEQUENCE_NUMBER if this batch is
                 retried and the refused one is not: clients retry in order, so the client has dropped that one.
         """
-        refusal, first = self._by_producer.get(header.producer_id), header.base_sequence
+        refusal, first = self.by_producer.get(header.producer_id), header.base_sequence
         if refusal is None or refusal.epoch != header.producer_epoch or not _is_after(first, refusal.sequence):
             return
         if expected is not None and refusal.sequence != expected:
@@ -87,21 +90,21 @@ class Refusals:
     def resolve(self, producer_id: int, epoch: int, expected: int) -> None:
         """Remove the refusal of a producer once a batch is in the log, after which `expected` is the next sequence
         number."""
-        refusal = self._by_producer.get(producer_id)
+        refusal = self.by_producer.get(producer_id)
         if refusal is None or refusal.epoch > epoch:
             return
         if refusal.epoch < epoch or _is_after(expected, refusal.sequence):
-            del self._by_producer[producer_id]
+            del self.by_producer[producer_id]
 
     def merge(self, earlier: Refusals) -> None:
         """Add the refusals that were recorded before the log existed here."""
-        self._by_producer = {**earlier._by_producer, **self._by_producer}
+        self.by_producer = {**earlier.by_producer, **self.by_producer}
 
     def expire(self) -> None:
         """Remove the refusals from before the last call: no client retries for so long."""
-        for producer_id, refusal in list(self._by_producer.items()):
+        for producer_id, refusal in list(self.by_producer.items()):
             if refusal.seen_by_expiry:
-                del self._by_producer[producer_id]
+                del self.by_producer[producer_id]
             refusal.seen_by_expiry = True
 
 

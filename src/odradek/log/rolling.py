@@ -27,9 +27,9 @@ def must_roll(
         size_bytes: the size of all batches.
         jitter: the log's share of segment.jitter.ms, 0 to 1.
     """
-    if segment.would_overflow(headers[-1].last_offset):
+    if headers[-1].last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
         return True
-    present_bytes = segment.size_bytes
+    present_bytes = segment.batches.size_bytes
     if present_bytes == 0:
         return False
     if present_bytes + size_bytes > config.segment_bytes:
@@ -39,8 +39,10 @@ def must_roll(
     first = segment.first_timestamp_ms()
     newest = max(headers[-1].max_timestamp, headers[0].max_timestamp)
     age = newest - first if first is not None and first >= 0 else now_ms - segment.created_ms
-    roll_ms = config.roll_ms
-    return age > roll_ms - int(jitter * min(config.segment_jitter_ms, roll_ms))
+    roll_ms, jitter_ms = config.roll_ms, config.segment_jitter_ms
+    if jitter_ms:
+        roll_ms -= int(jitter * min(jitter_ms, roll_ms))
+    return age > roll_ms
 
 
 def roll(log: Log, now_ms: int) -> None:

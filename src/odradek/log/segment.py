@@ -12,7 +12,7 @@ from pathlib import Path
 from odradek.common.ports import Buffer
 from odradek.log.files import FileCache, FileSlice, SharedFile
 from odradek.log.read_verification import ReadVerification
-from odradek.log.segment_file import MAX_RELATIVE_OFFSET, SegmentFile
+from odradek.log.segment_file import SegmentFile
 from odradek.log.segment_indexes import INDEX_INTERVAL_BYTES, SegmentIndexes
 from odradek.record.batch import BatchHeader
 
@@ -110,10 +110,6 @@ class Segment:
                 self._first_timestamp_ms = header.max_timestamp
                 break
         return self._first_timestamp_ms
-
-    def would_overflow(self, last_offset: int) -> bool:
-        """Whether `last_offset`, relative to the base offset, does not fit into the indexes' 32 bits."""
-        return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
 
     def was_cut(self) -> None:
         """Forget the positions of batches after `segment_cut` has truncated the file or restored its end."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from odradek.common.ports import File
 from odradek.log.segment import Segment
+from odradek.log.segment_file import MAX_RELATIVE_OFFSET
 from odradek.record.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_is_valid, read_size
 from odradek.record.reader import read_batches
 
@@ -48,7 +49,7 @@ def check_batches(
                 return
         # The checksum does not cover the offset; gaps are valid after compaction.
         in_order = expected_offset <= header.base_offset <= header.last_offset
-        if not in_order or segment.would_overflow(header.last_offset):
+        if not in_order or header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
             reason = f"offset {header.base_offset} follows {expected_offset - 1}"
             yield Damage(position, reason, overflows=in_order)
             return

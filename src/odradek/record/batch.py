@@ -31,6 +31,7 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _SIZE = struct.Struct(">qi")
 _LONG = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
+_PLACE = struct.Struct(">qii")
 _CRC = struct.Struct(">I")
 _PRODUCER = struct.Struct(">qhi")
 
@@ -39,6 +40,8 @@ _TIMESTAMP_TYPE_MASK = 0x08
 _TRANSACTIONAL_MASK = 0x10
 _CONTROL_MASK = 0x20
 _DELETE_HORIZON_MASK = 0x40
+# The attributes that a client may set.
+CLIENT_ATTRIBUTES: Final = COMPRESSION_MASK | _TRANSACTIONAL_MASK
 
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
@@ -189,6 +192,12 @@ def patch_base_offset(batch: bytearray | memoryview, base_offset: int, *, positi
 def patch_leader_epoch(batch: bytearray | memoryview, leader_epoch: int, *, position: int = 0) -> None:
     """Say under which leader the batch at `position` was appended; the CRC does not cover it."""
     _EPOCH.pack_into(batch, position + LOG_OVERHEAD_BYTES, leader_epoch)
+
+
+def patch_place(batch: bytearray | memoryview, header: BatchHeader) -> None:
+    """Give one whole batch the base offset and the leader epoch of its header, with one write: the length between the
+    two is written as it is."""
+    _PLACE.pack_into(batch, 0, header.base_offset, header.batch_length, header.partition_leader_epoch)
 
 
 def stamp_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> None:

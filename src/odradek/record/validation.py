@@ -17,6 +17,7 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.numbers import INT32_MAX, INT64_MAX
 from odradek.common.ports import Buffer
 from odradek.record.batch import (
+    CLIENT_ATTRIBUTES,
     COMPRESSION_MASK,
     CREATE_TIME,
     HEADER_BYTES,
@@ -207,8 +208,11 @@ def _check_header(header: BatchHeader, api_version: int, *, from_client: bool) -
         raise ApiError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "Produce requests before version 7 must not use zstd (KIP-110)"
         )
-    if from_client and (header.attributes & ~COMPRESSION_MASK or header.producer_id != NO_PRODUCER_ID):
-        _check_client_attributes(header)
+    if from_client:
+        if header.attributes & ~CLIENT_ATTRIBUTES:
+            _check_client_attributes(header)
+        if header.producer_id != NO_PRODUCER_ID or header.attributes & ~COMPRESSION_MASK:
+            _check_producer(header)
 
 
 def _check_client_attributes(header: BatchHeader) -> None:
@@ -218,22 +222,26 @@ def _check_client_attributes(header: BatchHeader) -> None:
         raise _invalid("Clients are not allowed to set the delete horizon of a record batch")
     if header.timestamp_type != CREATE_TIME:
         raise ApiError(ErrorCode.INVALID_TIMESTAMP, "Invalid timestamp type in a produced batch: it must be CreateTime")
-    if header.has_producer_id and (header.base_sequence < 0 or header.producer_epoch < 0):
-        raise _invalid(
-            f"Invalid sequence number {header.base_sequence} or epoch {header.producer_epoch} in record batch with "
-            f"producer id {header.producer_id}"
-        )
-    if header.is_transactional and not header.has_producer_id:
+
+
+def _check_producer(header: BatchHeader) -> None:
+    if header.has_producer_id:
+        if header.base_sequence < 0 or header.producer_epoch < 0:
+            raise _invalid(
+                f"Invalid sequence number {header.base_sequence} or epoch {header.producer_epoch} in record batch with "
+                f"producer id {header.producer_id}"
+            )
+    elif header.is_transactional:
         raise _invalid("A transactional record batch needs a producer id")
 
 
 def _check_records(data: Buffer, header: BatchHeader, rules: BatchRules, now_ms: int, *, on_loop: bool) -> BatchHeader:
     """Look at each record of a batch whose header is right; returns the header with the largest timestamp."""
-    payload = _payload(data, header, rules, on_loop=on_loop)
+    payload = _decompressed(data, header, rules, on_loop=on_loop) if header.compression else _uncompressed(data, header)
     deltas = walk(payload, header.record_count, keyed=rules.compacted)
     if deltas is None or (len(payload) > rules.max_record_bytes and header.compression):
         deltas = _validate_records(payload, header, rules)
-    first_ms, last_ms = header.base_timestamp + deltas.first, header.base_timestamp + deltas.last
+    first_ms, last_ms = header.base_timestamp + deltas[0], header.base_timestamp + deltas[1]
     if not -(2**63) <= first_ms <= last_ms < 2**63:
         raise _invalid("a timestamp of the batch has more than 64 bits")
     if rules.create_time and not (now_ms - rules.before_max_ms <= first_ms and last_ms <= now_ms + rules.after_max_ms):
@@ -245,12 +253,18 @@ def _check_records(data: Buffer, header: BatchHeader, rules: BatchRules, now_ms:
     return header if last_ms == header.max_timestamp else header._replace(max_timestamp=last_ms)
 
 
-def _payload(data: Buffer, header: BatchHeader, rules: BatchRules, *, on_loop: bool) -> bytes | bytearray | memoryview:
+def _uncompressed(data: Buffer, header: BatchHeader) -> bytes | memoryview:
+    """The records of an uncompressed batch, copied where they are small on average."""
+    records = memoryview(data)[HEADER_BYTES:]
+    return bytes(records) if len(records) < header.record_count * COPIED_RECORD_BYTES else records
+
+
+def _decompressed(data: Buffer, header: BatchHeader, rules: BatchRules, *, on_loop: bool) -> Buffer:
     limit = rules.max_decompressed_bytes
     if on_loop:
         limit = min(limit, ON_LOOP_OUTPUT_BYTES)
     try:
-        payload = records_bytes(data, header, max_output_bytes=limit)
+        return records_bytes(data, header, max_output_bytes=limit)
     except ApiError as error:
         if error.code is ErrorCode.INVALID_RECORD and limit < rules.max_decompressed_bytes:
             raise TooLongForLoopError from None
@@ -258,8 +272,6 @@ def _payload(data: Buffer, header: BatchHeader, rules: BatchRules, *, on_loop: b
             # Its checksum is right: to send it again, as clients do where it is not, would not help.
             raise _invalid(error.message) from None
         raise
-    is_copied = len(payload) < header.record_count * COPIED_RECORD_BYTES and isinstance(payload, memoryview)
-    return bytes(payload) if is_copied else payload
 
 
 def _validate_records(payload: Buffer, header: BatchHeader, rules: BatchRules) -> TimeDeltas:
@@ -278,7 +290,7 @@ def _validate_records(payload: Buffer, header: BatchHeader, rules: BatchRules) -
             errors.append(RecordError(index, f"it decompresses to more than {rules.max_record_bytes} bytes"))
     _refuse(ErrorCode.INVALID_RECORD, errors)
     times = [record.timestamp_ms - header.base_timestamp for record in outlines]
-    return TimeDeltas(min(times), max(times))
+    return min(times), max(times)
 
 
 def _check_times(outlines: list[RecordOutline], rules: BatchRules, now_ms: int) -> None:

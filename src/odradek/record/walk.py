@@ -8,8 +8,6 @@ compared at once. It knows only records as client libraries write them. Where it
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from odradek.common.ports import Buffer
 from odradek.record.varint import read_zigzag
 
@@ -34,11 +32,8 @@ _LARGEST_BLOCK = 1024
 _SHORTEST_RUN = 8
 
 
-class TimeDeltas(NamedTuple):
-    """The smallest and the largest timestamp delta of a batch."""
-
-    first: int
-    last: int
+# The smallest and the largest timestamp delta of a batch.
+TimeDeltas = tuple[int, int]
 
 
 def walk(data: bytes | bytearray | memoryview, count: int, *, keyed: bool = False) -> TimeDeltas | None:
@@ -70,10 +65,17 @@ def walk(data: bytes | bytearray | memoryview, count: int, *, keyed: bool = Fals
             block = min(2 * block, _LARGEST_BLOCK)
     except (IndexError, ValueError):
         return None
-    if position != len(data):
-        return None
+    return _extremes(times) if times and position == len(data) else None
+
+
+def _extremes(times: dict[int, None]) -> TimeDeltas:
+    """Of timestamp deltas as they are written, zigzag; at least one."""
+    if len(times) == 1:  # most batches are of one record, or of one millisecond
+        (time,) = times
+        delta = (time >> 1) ^ -(time & 1)
+        return delta, delta
     deltas = [(time >> 1) ^ -(time & 1) for time in times]
-    return TimeDeltas(min(deltas), max(deltas)) if deltas else None
+    return min(deltas), max(deltas)
 
 
 def _walk_plain(  # noqa: C901 - one inlined loop: a call for each record costs more than the loop

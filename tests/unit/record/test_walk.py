@@ -13,7 +13,7 @@ from odradek.record.batch import HEADER_BYTES, BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.reader import RecordOutline, outline_records
 from odradek.record.record import Record
-from odradek.record.walk import TimeDeltas, walk
+from odradek.record.walk import walk
 
 START_MS = 1_700_000_000_000
 
@@ -43,9 +43,9 @@ def slowly(payload: bytes, header: BatchHeader) -> list[RecordOutline] | None:
     return outlines if [each.offset for each in outlines] == list(range(header.record_count)) else None
 
 
-def times_of(outlines: list[RecordOutline], header: BatchHeader) -> TimeDeltas:
+def times_of(outlines: list[RecordOutline], header: BatchHeader) -> tuple[int, int]:
     deltas = [each.timestamp_ms - header.base_timestamp for each in outlines]
-    return TimeDeltas(min(deltas), max(deltas))
+    return min(deltas), max(deltas)
 
 
 SHAPES = {
