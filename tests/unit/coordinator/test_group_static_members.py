@@ -114,6 +114,7 @@ def test_a_failed_write_of_the_new_id_brings_the_old_one_back(shard: Any) -> Non
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert shard.heartbeat(old, 1, instance="two") == ErrorCode.NONE
     assert shard.group().members[old].protocols == (("range", b"meta"),)
+    assert shard.group().least_metadata_bytes == 2 * len(b"meta")
     assert shard.restarted().heartbeat(old, 1, instance="two") == ErrorCode.NONE
 
 
@@ -196,3 +197,20 @@ def test_a_static_member_that_bounces_while_it_waits_is_no_new_member(shard: Any
         shard.advance(9_000)
         assert shard.heartbeat(waited_for, generation_id) == ErrorCode.REBALANCE_IN_PROGRESS
     assert "one" in shard.group().static_members, "a member that waits for us does not time out"
+
+
+def test_counts_of_protocols_follow_the_members(shard: Any) -> None:
+    both, one = (("range", b"four"), ("sticky", b"five5")), (("range", b"meta"),)
+
+    def counted() -> tuple[list[str], int]:
+        group = shard.group()
+        return sorted(group.candidate_protocols()), group.least_metadata_bytes
+
+    first, second = (shard.enter(protocols=both)[0] for _ in range(2))
+    assert counted() == (["range", "sticky"], 8)
+    shard.ask_join(second, protocols=one)
+    assert counted() == (["range"], 8), "a member that joins again may have other protocols"
+    shard.ask_join(first, protocols=(*one, ("sticky", b"x")))
+    assert counted() == (["range"], 5)
+    shard.leave((second, None))
+    assert counted() == (["range", "sticky"], 1), "and one that left counts no more"

@@ -96,6 +96,10 @@ class ClassicGroup:
         self.protocol_name: str | None = None
         self.leader_id: str | None = None
         self.members: dict[str, Member] = {}
+        # How many members support each protocol, and the sum of their least metadata: a rebalance of n members asks
+        # for both n times.
+        self._supporter_counts: dict[str, int] = {}
+        self.least_metadata_bytes = 0
         self.static_members: dict[str, str] = {}  # group.instance.id -> member id
         self.pending_joins: dict[str, None] = {}  # member ids given out by MEMBER_ID_REQUIRED, in order
         self.pending_syncs: dict[str, None] = {}
@@ -155,18 +159,35 @@ class ClassicGroup:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
+        self._count_protocols(member, 1)
         self.pending_joins.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
         """Remove a member, pending or not; if it was the leader, another member becomes leader."""
         member = self.members.pop(member_id, None)
-        if member is not None and member.group_instance_id is not None:
-            self.static_members.pop(member.group_instance_id, None)
+        if member is not None:
+            self._count_protocols(member, -1)
+            if member.group_instance_id is not None:
+                self.static_members.pop(member.group_instance_id, None)
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
         assert self.leader_id is None or self.leader_id in self.members, f"{self.leader_id} leads {self.group_id}"
         self.pending_joins.pop(member_id, None)
         self.pending_syncs.pop(member_id, None)
+
+    def change_protocols(self, member: Member, protocols: Protocols) -> None:
+        """Give a member of the group other protocols."""
+        self._count_protocols(member, -1)
+        member.protocols = protocols
+        self._count_protocols(member, 1)
+
+    def _count_protocols(self, member: Member, change: int) -> None:
+        """Count a member's protocols (`change` 1), or no longer (-1)."""
+        self.least_metadata_bytes += change * member.least_metadata_bytes
+        for name, _ in member.protocols:
+            self._supporter_counts[name] = self._supporter_counts.get(name, 0) + change
+            if not self._supporter_counts[name]:
+                del self._supporter_counts[name]
 
     def rename_static(self, group_instance_id: str, new_member_id: str) -> Member:
         """Give a static member a new id; it keeps its position, assignment and leadership."""
@@ -196,11 +217,7 @@ class ClassicGroup:
 
     def candidate_protocols(self) -> list[str]:
         """The protocols that every member supports."""
-        counts: dict[str, int] = {}
-        for member in self.members.values():
-            for name, _ in member.protocols:
-                counts[name] = counts.get(name, 0) + 1
-        return [name for name, count in counts.items() if count == len(self.members)]
+        return [name for name, count in self._supporter_counts.items() if count == len(self.members)]
 
     def select_protocol(self) -> str:
         """The common protocol with the most votes; of several, the one with the earliest vote."""

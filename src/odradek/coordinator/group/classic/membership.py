@@ -106,22 +106,19 @@ class Membership:
         if max(sizes, default=0) > limit or sum(sizes) > PROTOCOLS_OF_FULL_SIZE * limit:
             return False
         group = self._groups.find(request.group_id)
-        members = {} if group is None else group.members
-        replaced = {request.member_id}
-        if group is not None and request.group_instance_id is not None:
-            replaced.add(group.static_members.get(request.group_instance_id, ""))
-        others = sum(each.least_metadata_bytes for each in members.values() if each.member_id not in replaced)
+        others = 0 if group is None else group.least_metadata_bytes - _replaced_bytes(group, request)
         return others + min(sizes, default=0) <= limit
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
-        if group.is_in(GroupState.EMPTY, GroupState.DEAD):
+        max_size = self._config.max_size
+        if group.is_in(GroupState.EMPTY, GroupState.DEAD) or len(group.members) < max_size:
             return True
         member = group.members.get(member_id)
         if group.is_in(GroupState.PREPARING_REBALANCE):
             # Members that joined count, so that a group above a lowered limit loses those that rejoin last.
             already = member is not None and member.awaiting_join is not None
-            return already or group.awaiting_join_count < self._config.max_size
-        return member is not None or len(group.members) < self._config.max_size
+            return already or group.awaiting_join_count < max_size
+        return member is not None
 
     def _join_new(
         self, group: ClassicGroup, request: JoinGroupRequest, protocols: Protocols, caller: Caller, now: Moment
@@ -191,7 +188,7 @@ class Membership:
             return self._result([], self._rebalance.joined_response(group, member))
         # A leader that rejoins requests a rebalance: it may have seen a change that its metadata does not show.
         self._rebalance.note_joins_again(group, member, protocols[0][1], now)
-        self._update(member, request, protocols, caller.ticket)
+        self._update(group, member, request, protocols, caller.ticket)
         why = f"member {member_id} joined again"
         if group.is_leader(member_id) and same:
             why = f"the leader {member_id} joined again: it saw topics change, or asks for a new assignment"
@@ -201,11 +198,13 @@ class Membership:
             why = f"{why} ({request.reason})"
         return self._result(self._rebalance.rebalance_or_complete(group, now, why))
 
-    def _update(self, member: Member, request: JoinGroupRequest, protocols: Protocols, ticket: int) -> None:
+    def _update(
+        self, group: ClassicGroup, member: Member, request: JoinGroupRequest, protocols: Protocols, ticket: int
+    ) -> None:
         """A member rejoins. The client of its parked JoinGroup, if any, has disconnected and sent this one."""
         if member.awaiting_join is not None:
             self._rebalance.complete_member_join(member, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-        member.protocols = protocols
+        group.change_protocols(member, protocols)
         member.rebalance_timeout_ms = rebalance_timeout_of(request)
         member.session_timeout_ms = request.session_timeout_ms
         member.awaiting_join = ticket
@@ -245,7 +244,7 @@ class Membership:
         member.is_new = False
         member.client_id, member.client_host = caller.client_id, caller.client_host
         self._rebalance.note(group, member, "returned", f"it takes the place of {old_member_id}, which is fenced", now)
-        self._update(member, request, protocols, caller.ticket)
+        self._update(group, member, request, protocols, caller.ticket)
         self._rebalance.renew_session(group, member, now)
         if group.is_in(GroupState.STABLE) and group.select_protocol() == group.protocol_name:
             # The assignment is unchanged, so the other members continue: only the new id is stored (KIP-345).
@@ -386,7 +385,7 @@ class Membership:
             self._rebalance.complete_member_join(member, join_error(error))
             self._rebalance.end_session(group, member.member_id)
             member = group.rename_static(pending.group_instance_id, pending.old_member_id)
-            member.protocols = pending.old_protocols
+            group.change_protocols(member, pending.old_protocols)
             member.rebalance_timeout_ms = pending.old_rebalance_timeout_ms
             member.session_timeout_ms = pending.old_session_timeout_ms
             self._rebalance.renew_session(group, member, now)
@@ -418,6 +417,14 @@ def distinct_protocols(request: JoinGroupRequest) -> Protocols:
     for protocol in request.protocols:
         chosen.setdefault(protocol.name, bytes(protocol.metadata))
     return tuple(chosen.items())
+
+
+def _replaced_bytes(group: ClassicGroup, request: JoinGroupRequest) -> int:
+    """The least metadata of the members in whose place the request's member joins."""
+    replaced = {request.member_id}
+    if request.group_instance_id is not None:
+        replaced.add(group.static_members.get(request.group_instance_id, ""))
+    return sum(group.members[each].least_metadata_bytes for each in replaced if each in group.members)
 
 
 def _differs(given: str | None, expected: str | None) -> bool:
