@@ -38,6 +38,8 @@ from tests.support.nodes.node import Node
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(__file__).with_name("marks.c")
 REQUESTS = 20
+# Each mark is a file: with more requests followers wait so long for their leader that they fall out of sync.
+REPLICATED_REQUESTS = 5
 SETTLE_S = 0.5
 
 # Step -> the functions that do it, as module and attribute: where a module has imported a function, it is named there.
@@ -159,7 +161,7 @@ class SteppedNode(Node):
         return [*stepped(self.directory), *super().command()]
 
 
-def steps_of(counter: Counter, work: Callable[[], object]) -> dict[str, tuple[float, float]]:
+def steps_of(counter: Counter, work: Callable[[], object], requests: int = REQUESTS) -> dict[str, tuple[float, float]]:
     """Step -> (calls, instructions) of one call of `work`; all that is not of a step is OUTSIDE."""
     total = counter.per_request(work)
     counter.tell("--instr=on")
@@ -167,7 +169,7 @@ def steps_of(counter: Counter, work: Callable[[], object]) -> dict[str, tuple[fl
         path.unlink()
     counter.tell("--zero")
     os.kill(counter.pid, signal.SIGUSR2)
-    for _ in range(REQUESTS):
+    for _ in range(requests):
         work()
     time.sleep(SETTLE_S)
     os.kill(counter.pid, signal.SIGUSR2)
@@ -175,8 +177,8 @@ def steps_of(counter: Counter, work: Callable[[], object]) -> dict[str, tuple[fl
     counter.tell("--instr=off")
     calls, costs = _attributed(counter.directory)
     # What happens by the clock is outside of all steps, and the dumps make it more: the remainder is closer.
-    costs[OUTSIDE] = round(total * REQUESTS) - sum(cost for step, cost in costs.items() if step != OUTSIDE)
-    return {step: (calls[step] / REQUESTS, costs[step] / REQUESTS) for step in [*STEPS, OUTSIDE] if costs[step]}
+    costs[OUTSIDE] = round(total * requests) - sum(cost for step, cost in costs.items() if step != OUTSIDE)
+    return {step: (calls[step] / requests, costs[step] / requests) for step in [*STEPS, OUTSIDE] if costs[step]}
 
 
 def _dumps(directory: Path) -> Iterator[tuple[str, int]]:
@@ -237,6 +239,11 @@ def one_node() -> None:
 def three_nodes(counted: int) -> None:
     """A record with acks=all that two followers fetch, as its leader (1) or a follower (2) sees it."""
     small = batch(bytes(128))
+
+    def produce(calls: Calls, topic: str) -> None:
+        answer = calls.produce(topic, small)
+        assert not answer.error_code, answer
+
     with tempfile.TemporaryDirectory() as name:
         cluster = ProcessCluster(Path(name), brokers=3, settings=PATIENT | {"min.insync.replicas": 3})
         folder = Path(name) / "stepped"
@@ -247,7 +254,8 @@ def three_nodes(counted: int) -> None:
             await_all_ready(list(cluster.nodes.values()), SteppedNode.start_timeout_s)
             with Calls(cluster[1].plan.port) as calls:
                 topic = replicated_topic(calls, "replicated")
-                steps = steps_of(Counter(cluster[counted].pid, folder), lambda: calls.produce(topic, small))
+                counter = Counter(cluster[counted].pid, folder)
+                steps = steps_of(counter, lambda: produce(calls, topic), REPLICATED_REQUESTS)
             title = "leader" if counted == 1 else "follower"
             print_steps(f"Produce of one record, acks=all, three replicas, the {title}", steps)
         finally:
