@@ -36,7 +36,7 @@ Timer = Callable[[], int]
 
 
 def no_timer() -> int:
-    """Where work takes no time: in a simulation."""
+    """A timer for simulations, in which work takes no time."""
     return 0
 
 
@@ -199,8 +199,7 @@ class Disk(Protocol):
         ...
 
     async def start_worker(self, make: MakeAnswer, argument: object, *, bytes_per_second: float) -> Worker:
-        """Start a worker for long computations: on a real machine a process, so that the event loop does not wait for
-        it.
+        """Start a worker for long computations: on a real machine a process, so the event loop does not wait for it.
 
         Args:
             make: a function of a module, called once by the worker with its disk, its pause and the argument; it
@@ -211,8 +210,7 @@ class Disk(Protocol):
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether there is only no space (or quota, or descriptor for another file) left: nothing is lost, and the same may
-    succeed later."""
+    """Whether only space, quota or descriptors are exhausted: nothing is lost, and a retry may succeed."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT) or is_out_of_descriptors(error)
 
 

@@ -74,7 +74,7 @@ class _Answer(io.RawIOBase):
         super().close()
 
     def makefile(self, *_: object) -> io.BufferedReader:
-        """As of a socket, for the library's reader of answers."""
+        """A buffered reader, as of a socket, for the library's reader of responses."""
         return io.BufferedReader(self)
 
 

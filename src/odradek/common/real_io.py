@@ -155,8 +155,10 @@ class _SpareDescriptors:
         self._closed = False
 
     def open(self, path: Path | str, flags: int, beside: int | None = None) -> int:
-        """Open a file; raises OSError, EMFILE only where no spare descriptor is left either. `beside` is the descriptor
-        of the directory that the path begins at."""
+        """Open a file; raises OSError, EMFILE only where no spare descriptor is left either.
+
+        `beside` is the descriptor of the directory that the path begins at.
+        """
         return self.lend(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644, dir_fd=beside))
 
     def lend(self, call: Callable[[], T]) -> T:

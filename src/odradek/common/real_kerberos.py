@@ -70,7 +70,7 @@ class KerberosLogin:
     ticket_cache: str = ""
 
     def for_librdkafka(self) -> dict[str, str]:
-        """As its settings."""
+        """The settings of librdkafka."""
         found = {"service.name": self.service, "principal": self.principal, "keytab": self.keytab}
         return {f"sasl.kerberos.{name}": text for name, text in found.items() if text}
 

@@ -1,5 +1,4 @@
-"""TLS over the running event loop: a failed handshake sends an alert to the peer, and a peer cannot keep TLS busy
-without data.
+"""TLS over the running event loop: a failed handshake sends an alert, and a peer without data cannot keep TLS busy.
 
 When OpenSSL refuses a certificate it has an alert for the peer. Python's loops close the connection without sending it,
 so that the peer cannot log the reason.

@@ -26,8 +26,8 @@ class TokenBucket:
         """
         Args:
             rate_per_s: tokens per second; UNLIMITED never runs dry, 0 lets nothing through.
-            burst_s: how many seconds' worth may be saved up.
-            start_s: how many are there at first; None: as many as may be saved up.
+            burst_s: the capacity, as seconds of the rate.
+            start_s: the tokens at the start, as seconds of the rate; None: the capacity.
         """
         self._burst_s = burst_s
         self._set_rate(rate_per_s)
@@ -40,7 +40,7 @@ class TokenBucket:
         self._room = 0.0 if self.is_unlimited else rate_per_s * self._burst_s
 
     def change_rate(self, rate_per_s: float, now_ms: int) -> None:
-        """Go by another rate from now on; debts stay."""
+        """Change the rate from now on; debts stay."""
         if rate_per_s != self.rate_per_s:
             was_unlimited = self.is_unlimited
             self.take(0, now_ms)
@@ -49,11 +49,11 @@ class TokenBucket:
             self.tokens = self._room if was_unlimited else min(self.tokens, self._room)
 
     def spend(self, amount: float, now_ms: int) -> None:
-        """So much has passed."""
+        """Refill the bucket, and debit tokens."""
         self.take(amount, now_ms)
 
     def take(self, amount: float, now_ms: int) -> bool:
-        """So much has passed; whether the next must wait. Counts each request of a client with a quota."""
+        """Refill the bucket, and debit tokens; returns whether the next caller must wait."""
         if self.is_unlimited:
             return False
         at_ms, tokens = self._at_ms, self.tokens
@@ -72,7 +72,7 @@ class TokenBucket:
         self.tokens -= amount
 
     def is_exhausted(self, now_ms: int) -> bool:
-        """Whether the next must wait."""
+        """Whether the next caller must wait."""
         return self.take(0, now_ms)
 
     def ready_in_ms(self, now_ms: int) -> int | None:

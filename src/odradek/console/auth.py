@@ -1,4 +1,4 @@
-"""Who a user is: a file of names and hashes of passwords.
+"""Users of the console: a file of names and hashes of passwords.
 
 A line is `name:scrypt:N:r:p:salt:hash`, the last two in base64; `odradek console password` writes it. scrypt (RFC 7914)
 takes 16 MB and some 50 ms for each guess.
@@ -53,7 +53,7 @@ class PasswordHash:
         return hmac.compare_digest(found, self.digest)
 
     def text(self) -> str:
-        """As in the file, behind the name."""
+        """The hash as in the file, after the name."""
         salt, digest = (base64.b64encode(each).decode() for each in (self.salt, self.digest))
         return f"scrypt:{self.cost}:{self.block}:{self.parallel}:{salt}:{digest}"
 

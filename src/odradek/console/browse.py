@@ -101,12 +101,12 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """Where to read.
+    """A window of a topic, with a filter.
 
     Attributes:
-        partitions: none are all of them.
+        partitions: the partitions; all if empty.
         start: one of STARTS; at: the time (ms) or the offset of that start.
-        committed: leave out records of transactions that are open or aborted.
+        committed: omit records of transactions that are open or aborted.
     """
 
     topic: str
@@ -165,7 +165,7 @@ async def browse(cluster: Cluster, query: SearchQuery) -> SearchResult:
 
 
 async def begin_following(cluster: Cluster, query: SearchQuery) -> dict[int, int]:
-    """Where each partition ends now: a live tail begins there, wherever the form began."""
+    """The present end of each partition: a live tail begins there, whatever the form's start is."""
     ends = await list_offsets(cluster, dict.fromkeys(await _partitions(cluster, query), LATEST))
     return {index: offset for (_, index), offset in ends.items()}
 
@@ -289,7 +289,7 @@ class _Reading:
         return taken
 
     def _drop_surplus(self) -> None:
-        """Rows that will not be shown take no memory."""
+        """Drop rows that will not be shown, to limit memory."""
         if len(self._rows) > 4 * self._limit:
             keep = heapq.nlargest if self._query.start == "end" else heapq.nsmallest
             self._rows = keep(self._limit, self._rows)

@@ -251,7 +251,7 @@ class Guard:
     async def _ask_issuer(
         self, oidc: OidcLogins, scope: Any, headers: dict[str, str], begun: Begun, code: str
     ) -> tuple[Identity, Grant] | None:
-        """Who logged in; None for an address that failed too often. Raises LoginError."""
+        """The user who logged in; None for an address that failed too often. Raises LoginError."""
         address, _ = came_from(scope, headers, self._proxies)
         key = f"address {address}"
         if self._attempts.must_wait(key):

@@ -194,7 +194,7 @@ def read_endpoints(data: bytes, config: OidcConfig) -> Endpoints:
 
 
 def authorization_url(endpoints: Endpoints, config: OidcConfig, state: str, nonce: str, verifier: str) -> str:
-    """Where a browser is sent to log in."""
+    """The address to which a browser is redirected for the login."""
     digest = hashlib.sha256(verifier.encode()).digest()
     asked = {
         "response_type": "code",

@@ -41,8 +41,7 @@ class Renewals:
         self._begun(session)
 
     async def await_renewal(self, session: Session) -> None:
-        """The same, and wait for the result if the token has expired, so that a request is not served with an expired
-        token.
+        """Begin a renewal, and wait for it if the token has expired, so that no request uses an expired token.
 
         If the issuer does not respond, the expired token is accepted for a limited time, without a wait.
         """

@@ -7,7 +7,7 @@ from odradek.settings.options import config, option
 
 @config
 class ControllerConfig:
-    """What the controller decides by; all are Kafka's keys and defaults."""
+    """The settings of the controller; all are Kafka's keys and defaults."""
 
     num_partitions: int = option(
         "num.partitions", default=1, unit="count", doc="Partitions of a new topic that is created without a number."

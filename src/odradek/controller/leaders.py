@@ -54,8 +54,9 @@ class Leaders:
         return Result(records, None, atomic=False)
 
     def elect_leaders(self, request: ElectLeadersRequest) -> Result[Any, elect_response.ElectLeadersResponse]:
-        """Elect preferred leaders, or any live ones (unclean). Null partitions mean all; then only changes are
-        returned.
+        """Elect preferred leaders, or any live ones (unclean).
+
+        Null partitions mean all; then only changes are returned.
 
         Raises:
             ApiError: INVALID_REQUEST for an unknown election type.

@@ -1,4 +1,4 @@
-"""What the settings of links mean for topics: none that exists becomes a mirror, and leader epochs have a floor.
+"""Effects of the settings of links on topics: no existing topic becomes a mirror; leader epochs have a minimum.
 
 ADR 0018 says why a mirror's leader epoch is never below the source's.
 """
@@ -118,7 +118,7 @@ def _check_fail_back(state: ControllerState, old: Mapping[str, str], changed: Ma
 def _check_failing_back(
     state: ControllerState, old: Mapping[str, str], changed: Mapping[str, str], parts: Parts
 ) -> None:
-    """What may become of a topic until it is cut."""
+    """Check a change of a topic's mirror state during a failback, before its log is cut."""
     link, what, topic = parts
     key = mirror_key(link, what, topic)
     is_failing_back = old.get(mirror_key(link, "mirror", topic)) == MirrorState.FAILBACK
@@ -204,8 +204,11 @@ def raised_epochs(state: ControllerState, changed: Mapping[str, str]) -> list[An
 
 
 def promotions(state: ControllerState, changed: Mapping[str, str]) -> list[Any]:
-    """Records that give the partitions of promoted mirrors a leader epoch of this cluster's own: one for all of them,
-    above each that a record of the source has. So do those that are failed back: no leader from before goes on."""
+    """Records that give the partitions of promoted mirrors a leader epoch of this cluster.
+
+    It is one epoch for all partitions, above the epochs of all records of the source. Topics in a failback get one too,
+    so no earlier leader continues.
+    """
     records: list[Any] = []
     for link, _, topic in (
         *_mirrors_that_become(changed, MirrorState.PROMOTED),
@@ -226,18 +229,20 @@ def promotions(state: ControllerState, changed: Mapping[str, str]) -> list[Any]:
 
 
 def _own_from(state: ControllerState, topic: str) -> int:
-    """The first leader epoch of a topic whose records no source has written: its coordinators end these transactions,
-    should the failback be given up."""
+    """The first leader epoch of a topic's own records, without those of a source.
+
+    If the failback is cancelled, this cluster's coordinators end the transactions of these records.
+    """
     settings = state.configs.get(_ALL_BROKERS, {})
     return own_from(settings).get(topic, ended_mirrors(settings).get(topic, 0))
 
 
 def ended_failbacks(state: ControllerState, changed: Mapping[str, str]) -> list[Any]:
-    """Records that take away where partitions were cut, and what else a failback needs alone, of topics that are
-    mirrors now, or are promoted; and what is left of one that was given up, where another begins.
+    """Records that delete the cuts and other settings of failbacks that have ended or were cancelled.
 
-    A promoted one was not cut, or not yet: it has records of its own below the epoch that it gets, so its source can
-    have nothing in common with it by that epoch, and is not known as its source any more.
+    A failback ends when its topic is a mirror or is promoted; a cancelled one is removed with the next. A promoted
+    topic was not cut, or not yet: it has records of its own below its new epoch, so that epoch is not common with the
+    source, which is removed too.
     """
     old = state.configs.get(_ALL_BROKERS, {})
     ended = {

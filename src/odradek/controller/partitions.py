@@ -75,8 +75,7 @@ class Partitions:
         )
 
     def default_directory(self, broker_id: int) -> UUID:
-        """The directory of a new replica on a broker that has only one; else UNASSIGNED_DIRECTORY: the broker
-        chooses."""
+        """The directory of a broker with only one, for a new replica; else UNASSIGNED_DIRECTORY: the broker chooses."""
         broker = self._state.brokers.get(broker_id)
         return broker.directories[0] if broker is not None and len(broker.directories) == 1 else UNASSIGNED_DIRECTORY
 
@@ -113,9 +112,10 @@ class Partitions:
         return self._without(broker_id, touched)
 
     def handle_directories_full(self, broker_id: int) -> list[PartitionChangeRecord]:
-        """The records that remove a broker from the partitions that it cannot write for lack of space, if another
-        in-sync
-        replica can lead: neither its own appends nor those that wait for it can finish before there is space."""
+        """The records that remove a broker with a full disk from partitions with another in-sync replica to lead.
+
+        Neither the broker's own appends nor those that wait for it can finish before there is space.
+        """
         touched = [
             (key, topic, partition)
             for key, topic, partition in self.all_partitions()

@@ -324,8 +324,10 @@ class ControllerService:
     async def update_features(
         self, request: UpdateFeaturesRequest, api_version: int = UpdateFeaturesRequest.VERSIONS.last
     ) -> UpdateFeaturesResponse:
-        """See `Features.update`. The quorum changes kraft.version, before everything else: if that fails nothing of the
-        request has been done."""
+        """See `Features.update`.
+
+        The quorum changes kraft.version, before everything else: if that fails nothing of the request has been done.
+        """
         self._serving()  # before the node's first leadership its quorum has no kraft.version to change
         quorum = self._quorum()
 

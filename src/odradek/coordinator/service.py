@@ -240,8 +240,7 @@ class ShardHost(Generic[ShardT]):
         return broker.broker_id, endpoint
 
     def lacks_brokers(self) -> str:
-        """The error text, with advice, if the topic must yet be created and its replication factor exceeds the
-        number of brokers; else ""."""
+        """The error text if the topic does not exist and there are fewer brokers than its replicas; else ""."""
         topic, image = self.topic, self._image()
         known = len(image.brokers)
         if image.topic(topic.name) is not None or not 0 < known < topic.replication_factor:

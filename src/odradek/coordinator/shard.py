@@ -87,7 +87,7 @@ class CoordinatorShard(ABC, Generic[RecordT]):
                 task.cancel()
 
     def resign(self) -> None:
-        """Stop at once: everyone who waits looks for the coordinator again."""
+        """Stop at once: waiting clients look the coordinator up again."""
         self.runtime.unload()
         self._leadership_ended()
 

@@ -15,14 +15,14 @@ LAYOUT_FILE = "odradek-host.json"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which brokers there are, and where.
+    """The brokers of a machine, and their directories.
 
     Attributes:
-        votes: how many of the brokers are controllers.
+        votes: the number of brokers that are controllers.
         directories: the log directories of each broker.
-        controllers: of other machines, as this one found them when it joined.
+        controllers: the controllers of other machines when this one joined.
         founded: whether the cluster began here.
-        serial: of the files on several disks the one with the highest counts.
+        serial: of the files on several disks, the one with the highest serial counts.
     """
 
     cluster_id: str

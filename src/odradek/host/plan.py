@@ -149,7 +149,7 @@ def plan_host(
 
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """Where the first broker listens, as the shared configuration has it."""
+    """The listeners of the first broker in the shared configuration."""
 
     listeners: Mapping[str, Address]
     advertised: Mapping[str, Address]
@@ -158,13 +158,13 @@ class _Template:
 
     @property
     def controller(self) -> Address:
-        """Where the controller is dialled."""
+        """The address of the controller's listener."""
         shown = {**self.listeners, **self.advertised}
         return next(address for name, address in shown.items() if name in self.controller_names)
 
     @property
     def for_clients(self) -> Address:
-        """Where clients find the first broker: its first listener that is not its controller's."""
+        """The address of the first broker for clients: its first listener that is not its controller's."""
         shown = {**self.listeners, **self.advertised}
         return next(address for name, address in shown.items() if name not in self.controller_names)
 

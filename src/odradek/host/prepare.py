@@ -163,8 +163,10 @@ def shared_properties(disk: Disk, options: HostOptions) -> dict[str, str]:
 
 
 def write_properties(disk: Disk, plan: HostPlan) -> None:
-    """Write the properties of each broker, readable only by its user, since they may have passwords. Raises
-    ConfigError."""
+    """Write the properties of each broker, readable only by its user, since they may have passwords.
+
+    Raises ConfigError.
+    """
     comment = " Written by `odradek host` at each start and roll, from the configuration of all brokers here."
     before = os.umask(0o077)
     try:

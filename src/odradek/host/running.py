@@ -123,8 +123,10 @@ def _open(path: Path) -> int:
 
 
 def _locked(file: TextIO) -> bool:
-    """Try to lock the file; returns whether this process has the lock. A search for a host holds it for a short
-    time."""
+    """Try to lock the file; returns whether this process has the lock.
+
+    A search for a host holds it for a short time.
+    """
     deadline = time.monotonic() + LOCK_PATIENCE_S
     while True:
         try:

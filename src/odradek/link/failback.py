@@ -1,6 +1,6 @@
-"""An old source becomes a mirror: each leader writes the records that the new source lacks to a file, and cuts its log
-(ADR 0021).
+"""Failback of an old source: each leader writes records that the new source lacks to a file, and cuts its log.
 
+Source: ADR 0021.
 Nothing is mirrored until all replicas of a partition are cut, and the settings say so. Another leader may repeat each
 step: nothing is appended meanwhile, so logs only become shorter.
 """
@@ -125,8 +125,7 @@ class Failback:
         await topic_manager.set({mirror.key(what): text})
 
     async def _agree(self, source: Cluster, mirror: Mirror, each: MirroredPartition) -> tuple[Agreement, int | None]:
-        """The end offset after the cut, and the first offset of a transaction that is open there; None if there is
-        none."""
+        """The end offset after the cut, and the first offset of an open transaction there; None if there is none."""
         key = topic, partition_id = each.source_key
         leader, epoch, log = each.source_leader, each.source_epoch, each.partition.log
         if leader < 0 or epoch < mirror.agreed_below:
@@ -191,8 +190,7 @@ class Failback:
         return True
 
     async def _failback_file(self, each: MirroredPartition, first: int, *, starts_over: bool) -> tuple[Path, int]:
-        """The file of the batches from `first` on, and its bytes; the one of an earlier round if the log is
-        unchanged."""
+        """The file of the batches from `first` on, and its bytes; that of an earlier round if the log is unchanged."""
         partition = each.partition
         log, epoch, end = partition.log, partition.leader_epoch, partition.log.log_end_offset
         known = self._written.get(partition.name)
@@ -225,8 +223,7 @@ def known_cut(partition: Partition) -> Cut | None:
 
 
 def _known_file(partition: Partition, first_epoch: int) -> tuple[Path | None, int]:
-    """The file of the failback that began in `first_epoch`; a file of an earlier one has none of the batches cut
-    now."""
+    """The file of the failback that began in `first_epoch`; a file of an earlier one has none of the cut batches."""
     known = known_cut(partition)
     return (None, 0) if known is None or known.leader_epoch < first_epoch else (known.file, known.size_bytes)
 

@@ -148,8 +148,7 @@ class MirroredPartition:
             self.caught_up_ms = now_ms
 
     def locate(self, start: int, end: int, now_ms: int) -> None:
-        """The log end offset here is not in the source's log, [start, end): continue at `start` if it is above the end
-        here.
+        """Handle a log end offset outside the source's log [start, end): continue at `start` if it is above it.
 
         Args:
             now_ms: wall clock.

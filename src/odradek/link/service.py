@@ -337,8 +337,11 @@ class LinkRun:
             await self._maintain_topic(mirror, topic)
 
     async def _maintain_topic(self, mirror: Mirror, topic: MetadataResponseTopic) -> None:
-        """Bring the topic to the state of the source. The responsible broker may have died without being fenced: if a
-        change is missing for long, every broker makes it."""
+        """Bring the topic to the state of the source.
+
+        The responsible broker may have died without being fenced: if a change is missing for long, every broker makes
+        it.
+        """
         topic_manager, is_ours = self._topic_manager() or (None, False)
         if topic_manager is None or not topic_manager.differs(mirror, topic):
             self._lacking_since.pop(mirror.topic, None)
@@ -432,8 +435,10 @@ class LinkRun:
     # Fetching
 
     async def _fetch_from(self, node_id: int) -> None:
-        """Fetch all partitions that a broker of the source leads, until there are none. Errors are retried by later
-        rounds."""
+        """Fetch all partitions that a broker of the source leads, until there are none.
+
+        Errors are retried by later rounds.
+        """
         session = SourceSession()
         try:
             while some := [

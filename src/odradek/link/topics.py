@@ -33,8 +33,9 @@ FLOOR_STEP = 16
 
 
 def changes_of(mirror: Mirror, topic: MetadataResponseTopic) -> dict[str, str]:
-    """The settings of a mirror that must change. The minimum epoch is raised in steps, since each raise begins new
-    leaderships of all partitions of the mirror.
+    """The settings of a mirror that must change.
+
+    The minimum epoch is raised in steps, since each raise begins new leaderships of all partitions of the mirror.
 
     Raises:
         ApiError: INVALID_REQUEST, the source's epoch is above the limit.
@@ -74,8 +75,9 @@ class MirrorTopicManager:
         return bool(changes_of(mirror, topic)) or own is None or len(own.partitions) < len(topic.partitions)
 
     async def follow(self, mirror: Mirror, topic: MetadataResponseTopic) -> None:
-        """Bring a topic to the state of the source. A change shows in a later image; until then it may be requested
-        again.
+        """Bring a topic to the state of the source.
+
+        A change shows in a later image; until then it may be requested again.
 
         Raises:
             ApiError: the controller refuses it.

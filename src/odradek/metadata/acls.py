@@ -68,7 +68,7 @@ class PermissionType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """Which entries are meant: ANY and None mean all values of a field."""
+    """A filter of entries: ANY and None match all values of a field."""
 
     resource_type: int
     resource_name: str | None

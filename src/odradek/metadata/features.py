@@ -1,4 +1,4 @@
-"""Feature levels: what this node supports, what a new cluster begins with, and what each level changes.
+"""Feature levels: those of this node and of a new cluster, and the changes of each level.
 
 A feature is a name with a finalized level of the whole cluster; every node reports its supported levels.
 `metadata.version` determines the version of each metadata record. Levels, names and needs are

@@ -291,7 +291,9 @@ class RaftDriver:
     @property
     def metadata_lag(self) -> int | None:
         """The number of records that the leader has committed and this node has not; None if no leader answers.
-        First publishes all records that are known to be committed."""
+
+        First publishes all records that are known to be committed.
+        """
         if self.leads:
             return 0
         known = self._follower.leader_high_watermark
@@ -392,8 +394,9 @@ class RaftDriver:
     # -- doing what the node says -----------------------------------------------------------------------------------
 
     def apply_ready(self, ready: Ready) -> None:
-        """Carry out the fields of `ready` in their order. Blocks for the fsync of the election state: elections are
-        rare, and the node may serve nothing before it.
+        """Carry out the fields of `ready` in their order.
+
+        Blocks for the fsync of the election state: elections are rare, and the node may serve nothing before it.
 
         Raises:
             StorageError: the election state could not be made durable; the node must send nothing.

@@ -48,12 +48,12 @@ class LeaderChangedError(OdradekError):
 
 
 class Host(Protocol):
-    """What a follower uses of the driver."""
+    """The part of the driver that a follower uses."""
 
     def leader(self) -> Leader | None: ...
 
     def apply_ready(self, ready: Ready) -> None:
-        """Carry out what the node decided."""
+        """Carry out the decisions of the node."""
         ...
 
     async def request(self, endpoint: Endpoint, request: Message, response: type[M], min_version: int) -> M:

@@ -146,8 +146,10 @@ class MetadataLog:
             raise self._fail(error) from error
 
     def begin_flush(self) -> Callable[[], None]:
-        """Prepare, on the loop, a flush of all records appended so far. The returned function blocks: run it off the
-        loop. It raises StorageError if the disk failed; the flush is never retried.
+        """Prepare, on the loop, a flush of all records appended so far.
+
+        The returned function blocks: run it off the loop. It raises StorageError if the disk failed; the flush is never
+        retried.
         """
         if self._failed is not None:
             raise self._failed

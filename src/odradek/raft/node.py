@@ -118,8 +118,10 @@ class RaftNode:
 
     @property
     def is_electable(self) -> bool:
-        """Whether this node may become a candidate: a voter, or one whose removal is not yet committed. Voters
-        that lack the removal may need the vote of this node, whose log is longer (Ongaro's dissertation, 4.2.2)."""
+        """Whether this node may become a candidate: a voter, or one whose removal is not yet committed.
+
+        Voters that lack the removal may need the vote of this node, whose log is longer (Ongaro's dissertation, 4.2.2).
+        """
         return self.is_voter or self.high_watermark <= self.removed_at
 
     def wait_ms(self, now_ms: int) -> int:
@@ -295,8 +297,10 @@ class RaftNode:
         self._resign_and_withdraw(now_ms, ready)
 
     def retire(self, now_ms: int, ready: Ready) -> None:
-        """The process stops: resign if there are other voters, and be no candidate. A leadership that it won during the
-        shutdown would end with it, and cost the others a timeout."""
+        """The process stops: resign if there are other voters, and be no candidate.
+
+        A leadership that it won during the shutdown would end with it, and cost the others a timeout.
+        """
         self._is_stopping = True
         self._resign_and_withdraw(now_ms, ready)
 
@@ -340,9 +344,11 @@ class RaftNode:
             del self.replicas[key]
 
     def _persist(self, state: ElectionState, ready: Ready) -> None:
-        """Change the election state. Only an epoch or a vote must be durable: other nodes know the leader, and durable
-        votes exclude two leaders in one epoch. So an election costs each voter one fsync instead of three, and the node
-        serves nothing meanwhile."""
+        """Change the election state.
+
+        Only an epoch or a vote must be durable: other nodes know the leader, and durable votes exclude two leaders in
+        one epoch. So an election costs each voter one fsync instead of three, and the node serves nothing meanwhile.
+        """
         if state != self.state:
             before, self.state = self.state, state
             assert state.leader_epoch >= before.leader_epoch, f"an epoch never falls: {before} -> {state}"

@@ -26,10 +26,10 @@ _log = get_logger("raft.space")
 
 
 class Host(Protocol):
-    """What `Space` uses of the driver."""
+    """The part of the driver that `Space` uses."""
 
     def apply_ready(self, ready: Ready) -> None:
-        """Carry out what the node decided."""
+        """Carry out the decisions of the node."""
         ...
 
     def call_soon(self, work: Callable[[], None]) -> None:

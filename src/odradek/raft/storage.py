@@ -255,8 +255,10 @@ class QuorumStorage:
             self._publisher.committed(records, leader_epoch)
 
     def publish_unwritten(self, high_watermark: int) -> None:
-        """Publish committed records of the leader's last answer that could not be written for lack of space. They are
-        fetched again until they are written, and published once. All written records were published before."""
+        """Publish committed records of the leader's last answer that could not be written for lack of space.
+
+        They are fetched again until they are written, and published once. All written records were published before.
+        """
         unwritten, self._unwritten = self._unwritten, []
         for batch in unwritten:
             if batch.last_offset >= high_watermark:
@@ -411,8 +413,11 @@ class QuorumStorage:
         self.bytes_since_snapshot = 0
 
     def clean(self, now_ms: int) -> None:
-        """Begin a new segment. Remove snapshots beyond the limits, oldest first, never the newest, and the segments
-        before the oldest that remains. While `slices` are open nothing is removed until the next snapshot."""
+        """Begin a new segment.
+
+        Remove snapshots beyond the limits, oldest first, never the newest, and the segments before the oldest that
+        remains. While `slices` are open nothing is removed until the next snapshot.
+        """
         self.log.roll()
         if self._readers:
             return
@@ -453,8 +458,11 @@ class QuorumStorage:
         return [change, *self.first_quorum_records()]
 
     def first_quorum_records(self) -> list[Message]:
-        """The quorum's version and voters, which the first leader of a dynamic quorum appends for replicas that start
-        empty: until then only the files of `storage format` have them. Empty if the log has these records."""
+        """The records of the quorum's version and voters for a log without them; empty if the log has them.
+
+        The first leader of a dynamic quorum appends them for replicas that start empty: until then only the files of
+        `storage format` have them.
+        """
         only_formatted = not self.snapshots or self.snapshots[-1].end_offset == 0
         if self.history.kraft_version == 0 or self.history.voters_offset >= 0 or not only_formatted:
             return []

@@ -42,7 +42,7 @@ _Answer = AddRaftVoterResponse | RemoveRaftVoterResponse | UpdateRaftVoterRespon
 
 
 class Host(Protocol):
-    """What a change of voters uses of the driver."""
+    """The part of the driver that a change of voters uses."""
 
     @property
     def leads(self) -> bool: ...

@@ -102,8 +102,10 @@ class TooLongForLoopError(Exception):
 def admit(
     data: Buffer, rules: BatchRules, *, now_ms: int, api_version: int, on_loop: bool = False
 ) -> tuple[Buffer, BatchHeader]:
-    """A client's batch as it may enter the log: the same bytes, or a corrected copy. Raises as
-    `validate_produced`."""
+    """A client's batch as it may enter the log: the same bytes, or a corrected copy.
+
+    Raises as `validate_produced`.
+    """
     header = validate_produced(data, rules, now_ms=now_ms, api_version=api_version, on_loop=on_loop)
     if header.max_timestamp == read_max_timestamp(data):
         return data, header
@@ -122,8 +124,9 @@ def validate_produced(
     from_client: bool = True,
     on_loop: bool = False,
 ) -> BatchHeader:
-    """Check what one Produce request brings for one partition; returns the header of its one batch, with the largest
-    timestamp that it has in truth.
+    """Validate the records of a partition in a Produce request; returns the header of their batch.
+
+    The header has the largest timestamp of the records, whatever the producer set.
 
     Args:
         data: the `records` field; must be exactly one batch of format v2.

@@ -81,8 +81,10 @@ def _extremes(times: dict[int, None]) -> TimeDeltas:
 def _walk_plain(  # noqa: C901 - one inlined loop: a call for each record costs more than the loop
     data: Buffer, position: int, delta: int, stop: int, keyed: bool, times: dict[int, None]
 ) -> tuple[int, int]:
-    """Go on from the record `delta` at `position`, at most to `stop`; returns where it ends: at the first record that
-    is not plain, or not right. One loop, as calls would cost more than what they do."""
+    """Check records from `delta` at `position` on, at most to `stop`; returns the first one that is not plain or valid.
+
+    It is one loop, as calls would cost more than their work.
+    """
     last_time = -1
     while delta < stop:
         length, at = data[position], position + 1
@@ -190,8 +192,10 @@ def _equal_records(data: Buffer, position: int, size: int, delta: int, count: in
 
 
 def _layout(data: Buffer, position: int) -> tuple[list[int], int, int]:
-    """Where the bytes lie that are the same in all records of one layout, the last of them the number of headers; where
-    the timestamp delta lies, and the offset delta."""
+    """The positions of the bytes that records of a layout share, of the timestamp delta and of the offset delta.
+
+    The last of the first positions is that of the number of headers.
+    """
     _, at = read_zigzag(data, position)
     at_time = at + 1
     fixed = [*range(position + 1, at)]

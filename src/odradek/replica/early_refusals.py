@@ -18,8 +18,10 @@ MAX_PRODUCERS: Final = 100
 
 
 class EarlyRefusals:
-    """Refusals by partition; the oldest is removed if there are too many. The key has the topic's name or id in the
-    request."""
+    """Refusals by partition; the oldest is removed if there are too many.
+
+    The key has the topic's name or id in the request.
+    """
 
     def __init__(self) -> None:
         self._by_partition: dict[tuple[str | UUID, int], Refusals] = {}

@@ -221,8 +221,10 @@ class Fetcher:
                 self._transition(key, fetch_state, State.FETCHING)
 
     def _waits_for_space(self, partition: Partition, full: Collection[Path]) -> bool:
-        """Whether to fetch a partition only once its disk has space. An in-sync replica is fetched even so: its leader
-        waits for it, until the controller removes it from the ISR."""
+        """Whether to fetch a partition only once its disk has space.
+
+        An in-sync replica is fetched even so: its leader waits for it, until the controller removes it from the ISR.
+        """
         return partition.log.log_dir in full and self._broker_id not in partition.isr
 
     def retry_at_ms(self) -> int | None:
@@ -382,8 +384,7 @@ class Fetcher:
     def offsets_request(
         self, timestamp: int
     ) -> tuple[ListOffsetsRequest, list[tuple[PartitionKey, PartitionFetchState]]] | None:
-        """Build a ListOffsets for the OUT_OF_RANGE partitions, with LATEST or EARLIEST_LOCAL; None if there are
-        none."""
+        """Build a ListOffsets for the OUT_OF_RANGE partitions, by LATEST or EARLIEST_LOCAL; None if there are none."""
         out_of_range = [(key, each) for key, each in self._fetch_states.items() if each.state is State.OUT_OF_RANGE]
         if not out_of_range:
             return None

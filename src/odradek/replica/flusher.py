@@ -37,8 +37,10 @@ class Flusher:
             self._start(partition, once=False)
 
     async def hold(self, partition: Partition) -> None:
-        """Wait for a running flush, and begin none before `release`: the log will be replaced by a copy that is being
-        flushed, and until then no further record may be acknowledged as durable."""
+        """Wait for a running flush, and begin none before `release`.
+
+        The log will be replaced by a copy that is being flushed: until then no record may be acknowledged as durable.
+        """
         self._held[partition] = None
         running = self._running.get(partition)
         if running is not None:

@@ -1,5 +1,4 @@
-"""The followers of a partition at their leader: their fetches, changes of the in-sync set, and the replica that a
-consumer should read from.
+"""The followers of a partition at their leader: fetches, changes of the in-sync set, preferred read replicas.
 
 `in_sync` decides from the state of each follower; this module adds the partition's log and epochs.
 """
@@ -32,8 +31,7 @@ def follower_fetched(
     last_fetched_epoch: int = -1,
     current_leader_epoch: int = -1,
 ) -> None:
-    """Handle a follower's fetch at `fetch_offset`: it has all records below, and the high watermark and the in-sync set
-    may change.
+    """Handle a follower's fetch at `fetch_offset`: it has all records below, so high watermark and ISR may change.
 
     This counts only if the follower's log agrees with this one up to there, and the offset is in this log.
 

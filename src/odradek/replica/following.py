@@ -1,5 +1,4 @@
-"""A follower's handling of fetched data: it appends the batches, or truncates its log where it diverges from the
-leader's.
+"""A follower's handling of fetched data: it appends batches, or truncates its log where it diverges from the leader's.
 
 Pure. At a divergence the leader returns its largest epoch that is not above the follower's last one, and the end offset
 of that epoch. The leader never had the follower's records of later epochs; of that epoch the follower keeps the records

@@ -166,7 +166,7 @@ class InSync:
         return {each: self.removed[each] for each in self.followers if each not in self.isr and each in self.removed}
 
     def describe_out_of_sync(self, now_ms: int) -> str:
-        """Who is not in sync, why and for how long, for a log line; "none" where all are."""
+        """The replicas that are not in sync, why and for how long, for a log line; "none" if all are."""
         out = (
             f"{each}: {removed.reason} for {max(0, now_ms - removed.since_ms)} ms, fell {removed.removal_count} times"
             for each, removed in sorted(self.out().items())

@@ -1,6 +1,6 @@
-"""Detects isolated leaders: one that reaches neither the quorum nor its followers may have been replaced, and refuses
-records.
+"""Detects isolated leaders, which reach neither the quorum nor their followers, so that they refuse records.
 
+Such a leader may have been replaced.
 Records that such a leader accepts with acks=1 would be lost, and acks=all would wait for the end of the network
 partition. A broker cannot distinguish a network partition from a quorum that is down. So a leader is isolated if
 neither the controller nor any other member of the in-sync set was reached for the session timeout. A partition without

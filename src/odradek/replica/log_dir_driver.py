@@ -77,8 +77,9 @@ class LogDirMoves:
         return self._moves.get(key)
 
     def begin(self, partition: Partition, log_dir: Path) -> None:
-        """Move a partition to another directory. A move to a third directory is cancelled, and so is any move if the
-        partition is in that directory already.
+        """Move a partition to another directory.
+
+        A move to a third directory is cancelled, and so is any move if the partition is in that directory already.
 
         Raises:
             ApiError: KAFKA_STORAGE_ERROR, no space, or a directory is offline: a future replica in it may return;

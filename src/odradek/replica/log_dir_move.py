@@ -127,8 +127,7 @@ class LogDirMove:
             future.advance_log_start(start)
 
     def finish(self, now_ms: int) -> bool:
-        """Copy the rest; returns whether the copy is complete: False if too much is left, or if the log is being
-        repaired.
+        """Copy the rest; returns whether the copy is complete: False if much is left, or if the log is being repaired.
 
         Raises:
             ApiError, StorageError: as `begin_read` and `append`; OSError for an error of a read.
@@ -152,8 +151,10 @@ def _is_within(future: Log, source: Log) -> bool:
 
 
 def _align(future: Log, source: Log) -> None:
-    """Truncate the copy where it diverges from the log; restart it if they have nothing in common, or if the log
-    restarted before the copy's start, so that the copy lacks records."""
+    """Truncate the copy where it diverges from the log; restart it if they have nothing in common.
+
+    It also restarts if the log restarted before the copy's start, because the copy then lacks records.
+    """
     while future.log_end_offset > future.log_start_offset:
         latest = future.epochs.latest_epoch
         epoch, end = source.end_offset_for_epoch(latest)

@@ -162,8 +162,10 @@ class ReplicaManager:
         return self._partitions.get((topic, partition_id))
 
     def directory_of(self, topic: str, partition_id: int) -> UUID:
-        """The id of a partition's directory; LOST_DIRECTORY if it has failed, or may have; UNASSIGNED_DIRECTORY if
-        there is none."""
+        """The id of a partition's directory.
+
+        LOST_DIRECTORY if it has failed, or may have; UNASSIGNED_DIRECTORY if there is none.
+        """
         lost = (topic, partition_id) in self._offline
         return LOST_DIRECTORY if lost else self._log_manager.directory_of(topic, partition_id)
 
@@ -349,8 +351,10 @@ class ReplicaManager:
         return broker is not None and broker.active and broker_epoch in (-1, broker.broker_epoch)
 
     def _may_be_offline(self, key: tuple[str, int], partition_image: PartitionImage) -> bool:
-        """Whether a missing log may be in a failed directory: an empty log in its place would assign acknowledged
-        offsets again. At the start this includes a directory that was not reported to the controller."""
+        """Whether a missing log may be in a failed directory: an empty log would assign acknowledged offsets again.
+
+        At the start this includes a directory that was not reported to the controller.
+        """
         offline = {each.directory_id for each in self._log_manager.directories if each.offline}
         if not offline or self._log_manager.get(key) is not None:
             return False
@@ -363,8 +367,7 @@ class ReplicaManager:
         return directory in offline
 
     def _defer_creation(self, key: tuple[str, int]) -> bool:
-        """Whether the creation of a log is deferred, so that thousands of new partitions do not block other
-        requests."""
+        """Whether the creation of a log is deferred: thousands of new partitions must not block other requests."""
         if self._log_manager.get(key) is not None:
             return False
         self._created_count += 1
@@ -404,8 +407,7 @@ class ReplicaManager:
             self._callbacks.log_created_later(*key)
 
     def move(self, topic: str, partition_id: int, log_dir: Path, image: MetadataImage) -> None:
-        """Move a replica to another log directory of this broker; a later replica of a missing partition is created
-        there.
+        """Move a replica to another log directory of this broker, or choose it for the replica of a missing partition.
 
         Raises:
             ApiError: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR, INVALID_REPLICA_ASSIGNMENT (the directory is cordoned,

@@ -90,7 +90,7 @@ def replication_families(replicas: ReplicaManager) -> Iterator[Family]:
 
 
 def _out_families(replicas: ReplicaManager, leading: list[Partition]) -> Iterator[Family]:
-    """Who is not in sync, why, and since when."""
+    """The replicas that are not in sync, why, and since when."""
     out = [
         (removed, (*_name(partition), ("broker", str(broker_id)), ("reason", removed.reason)))
         for partition in leading

@@ -95,8 +95,7 @@ def _own_from(partition: Partition) -> int:
 
 
 def _open_at_source(log: Log, own_from: int) -> list[ProducerEntry]:
-    """The open transactions of the source; after a cancelled failback, those of this cluster's coordinators are
-    excluded."""
+    """The open transactions of the source; after a cancelled failback without those of this cluster's coordinators."""
     return [entry for entry in log.producers.open_transactions() if log.epoch_of(entry.transaction_start) < own_from]
 
 

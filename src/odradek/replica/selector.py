@@ -1,4 +1,4 @@
-"""Which replica a consumer reads from (KIP-392). Pure.
+"""Selects the replica from which a consumer reads (KIP-392). Pure.
 
 `replica.selector.class` names Kafka's classes, with or without their package. Without it, everyone reads from leaders.
 """
@@ -31,8 +31,7 @@ def leader(rack: str, candidates: Sequence[Candidate]) -> int:
 
 
 def rack_aware(rack: str, candidates: Sequence[Candidate]) -> int:
-    """A replica in the consumer's rack: the leader if it is there, else the most caught up; the leader if there is
-    none."""
+    """The leader if it is in the consumer's rack, else the most caught up replica there, else the leader."""
     near = [each for each in candidates if each.rack == rack]
     if not near or any(each.is_leader for each in near):
         return leader(rack, candidates)

@@ -104,7 +104,7 @@ class DataWait:
             self.wake()
 
     def wake(self) -> None:
-        """Look again: enough is there, time is up, or a source is not what it was."""
+        """End the wait: enough is there, the time is over, or a source has changed."""
         if not self.future.done():
             self.future.set_result(None)
 

@@ -87,9 +87,11 @@ class AclWords:
 
 
 def parse_acl_filters(text: str) -> tuple[AclWords, ...]:
-    """`{"aclFilters": [{"resourceFilter": {"resourceType": "topic", "patternType": "literal", "name": "orders"},
-    "accessFilter": {"principal": "User:bob", "operation": "read", "permissionType": "allow", "host": "*"}}]}`; omitted
-    fields match any value, but a filter has at least one field. Empty for none.
+    """Parse the filters of ACLs that follow, in JSON; empty for none.
+
+    Such as `{"aclFilters": [{"resourceFilter": {"resourceType": "topic", "patternType": "literal", "name": "orders"},
+    "accessFilter": {"principal": "User:bob", "operation": "read", "permissionType": "allow", "host": "*"}}]}`. Omitted
+    fields match any value, but a filter has at least one field.
 
     Raises:
         ValueError: it is invalid.

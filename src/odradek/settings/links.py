@@ -105,8 +105,11 @@ def setting_key(link: str, name: str) -> str:
 
 
 def mirror_key(link: str, what: str, topic: str) -> str:
-    """A setting of a mirror: `mirror`, `source.id`, `source.topic`, `leader.epoch`, `agreed.below`, `own.from`,
-    `cut.PARTITION`, or `begun.PARTITION`. `topic` is the name here."""
+    """The key of a mirror's setting; `topic` is the name in this cluster.
+
+    `what` is `mirror`, `source.id`, `source.topic`, `leader.epoch`, `agreed.below`, `own.from`, `cut.PARTITION`, or
+    `begun.PARTITION`.
+    """
     return f"{LINK_PREFIX}{link}.{what}.{topic}"
 
 

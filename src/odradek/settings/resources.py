@@ -336,7 +336,7 @@ class SettingRules:
         return entries
 
     def _broker_layers(self, key: str, layers: BrokerLayers) -> list[ConfigSynonym]:
-        """Where a broker key, or one that sets the same in another unit, has a value; none before the key's own."""
+        """The layers in which a broker key, or one with another unit, has a value; empty before the key's own."""
         rows = [OWN[key]] if key in OWN else [table(Scope.BROKER)[member] for member in broker_key_family(key)]
         given = (
             (layers.broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
@@ -471,8 +471,10 @@ def _value_problems(row: Setting, key: str, text: str) -> list[str]:
 
 
 def _is_secret(key: str) -> bool:
-    """Whether a setting is a secret. Settings of mirrors are not: they end with a topic name, which may look like
-    one."""
+    """Whether a setting is a secret.
+
+    Settings of mirrors are not: they end with a topic name, which may look like one.
+    """
     of_link = split_key(key)
     return is_secret(key) if of_link is None else of_link[1] in LINK_SECRETS
 

@@ -49,7 +49,7 @@ class EmbeddedBroker:
 
     @property
     def directory(self) -> Path:
-        """Where the node keeps its files."""
+        """The directory of the node's files."""
         assert self._directory is not None, "the broker was never started"
         return self._directory
 

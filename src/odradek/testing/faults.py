@@ -74,8 +74,10 @@ class NetworkLinks:
 
 
 class CutNetwork(RealNetwork):
-    """One node's network. Connections across a network partition hang, as with a pulled cable; those of a dead node
-    close."""
+    """One node's network.
+
+    Connections across a network partition hang, as with a pulled cable; those of a dead node close.
+    """
 
     def __init__(self, node_id: int, wires: NetworkLinks) -> None:
         self._node_id = node_id

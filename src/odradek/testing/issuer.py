@@ -78,12 +78,12 @@ class TokenIssuer:
 
     @property
     def token_url(self) -> str:
-        """Where clients fetch tokens."""
+        """The address from which clients request tokens."""
         return f"{self.url}/token"
 
     @property
     def keys_url(self) -> str:
-        """Where brokers read its keys (JWKS)."""
+        """The address from which brokers read its keys (JWKS)."""
         return f"{self.url}/keys"
 
     def token(self, subject: str, **claims: object) -> str:
@@ -114,7 +114,7 @@ class TokenIssuer:
         self._server.server_close()
 
     def description(self) -> dict[str, object]:
-        """What OpenID Connect has at `/.well-known/openid-configuration`."""
+        """The document of OpenID Connect at `/.well-known/openid-configuration`."""
         return {
             "issuer": self.url,
             "authorization_endpoint": f"{self.url}/authorize",
@@ -124,7 +124,7 @@ class TokenIssuer:
         }
 
     def authorize(self, asked: Mapping[str, str]) -> str:
-        """Where a browser goes that came to log in: back, with a code."""
+        """The address to which a browser is redirected after its login, with a code."""
         code = secrets.token_urlsafe(24)
         self._codes[code] = dict(asked)
         return f"{asked['redirect_uri']}?{urlencode({'code': code, 'state': asked.get('state', '')})}"

@@ -104,7 +104,7 @@ class NodeProcess:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients find this broker."""
+        """The address of this broker for clients."""
         return f"{self.plan.host}:{self.plan.port}"
 
     @property

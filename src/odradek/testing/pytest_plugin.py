@@ -1,6 +1,6 @@
-"""Fixtures for users of pytest: `odradek_broker`, one embedded broker, `odradek_cluster`, three of them, and
-`odradek_secured_cluster`, one with TLS, users and an issuer of tokens.
+"""Fixtures for users of pytest: `odradek_broker`, `odradek_cluster` and `odradek_secured_cluster`.
 
+They are an embedded broker, a cluster of three, and one with TLS, users and an issuer of tokens.
 All run for the whole session, so use different topic names in each test. pytest finds the plugin if the package is
 installed; nothing is imported or started before a test uses a fixture.
 """

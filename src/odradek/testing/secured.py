@@ -77,7 +77,7 @@ class SecuredCluster(Cluster):
 
     @property
     def issuer(self) -> TokenIssuer:
-        """Who issues the tokens that the brokers accept."""
+        """The issuer of the tokens that the brokers accept."""
         assert self._issuer is not None, "the cluster does not run"
         return self._issuer
 
@@ -102,7 +102,7 @@ class SecuredCluster(Cluster):
         return self._authority.issue(name, HOSTS, now=self._now)
 
     def ssl_context(self, name: str | None = None) -> ssl.SSLContext:
-        """What clients of Python take (aiokafka's `ssl_context`): with a name, one that shows its certificate."""
+        """The context for Python clients (aiokafka's `ssl_context`), with the certificate of `name` if given."""
         context = ssl.create_default_context(cafile=str(self.ca))
         if name is not None:
             context.load_cert_chain(self.certificate(name))

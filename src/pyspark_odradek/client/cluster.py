@@ -190,7 +190,7 @@ class Cluster:
             sibling.close()
 
     def siblings(self, count: int) -> list[Cluster]:
-        """So many others for the same cluster, one for each thread: they are closed, and reset, with this one."""
+        """Other clients of the same cluster, one for each thread; they are closed and reset with this one."""
         while len(self._siblings) < count:
             self._siblings.append(Cluster(self.settings))
         return self._siblings[:count]

@@ -68,7 +68,7 @@ def _no_login() -> Credentials | None:
 
 @dataclass(frozen=True)
 class Security:
-    """How to reach a listener: in the clear or over TLS, and who we are there, which a new token may change."""
+    """The TLS of connections to a listener, and the credentials, which a new token may change."""
 
     tls: ssl.SSLContext | None = None
     sasl: Callable[[], Credentials | None] = field(default=_no_login, repr=False)

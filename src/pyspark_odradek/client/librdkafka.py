@@ -69,7 +69,7 @@ def producer_config(settings: Mapping[str, str]) -> dict[str, Any]:
 
 
 def client_config(settings: Mapping[str, str]) -> dict[str, Any]:
-    """What of these settings says how to reach a cluster, as a configuration of librdkafka."""
+    """The settings for connections to a cluster, as a configuration of librdkafka."""
     reaching = ("bootstrap.servers", "client.id", "security.", "ssl.", "sasl.", "https.")
     return {"client.id": DEFAULTS["client.id"]} | translated(
         {name: value for name, value in settings.items() if name.startswith(reaching)}

@@ -1,9 +1,9 @@
-"""Arithmetic of offsets: what a batch reads, how it is cut into tasks, and what was lost.
+"""Arithmetic of offsets: the ranges of a batch, their division into tasks, and lost ranges.
 
 Pure functions over `{topic: {partition: offset}}`. In Spark's checkpoint the partition is a string, because JSON has
-no other keys; `to_json` and `from_json` convert, and the format is that of Spark's Kafka source. Beside each topic
-stands its id, under a name that no topic can have and without partitions: `{"t": {"0": 5}, "t@<id>": {}}`. By it one
-that was recreated is known, also where no query ran meanwhile; a reader of Spark's source's offsets reads ours.
+no other keys; `to_json` and `from_json` convert, and the format is that of Spark's Kafka source. Each topic also has an
+entry with its id, under a name that no topic can have and without partitions: `{"t": {"0": 5}, "t@<id>": {}}`. The id
+detects a recreated topic, also if no query ran meanwhile; readers of the offsets of Spark's source can read ours.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _AT = "@"  # in no name of a topic
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """What one task reads: from `start` (inclusive) to `end` (exclusive) of a partition.
+    """The offsets of one task: from `start` (inclusive) to `end` (exclusive) of a partition.
 
-    `topic_id` says of which topic of that name; None where the cluster has no ids.
+    `topic_id` is the id of the topic; None if the cluster has no ids.
     """
 
     topic: str
@@ -50,10 +50,10 @@ class OffsetRange:
 
 
 def to_json(positions: Mapping[TopicPartition, int], topic_ids: Mapping[str, UUID] | None = None) -> SourceOffset:
-    """As the checkpoint has it, sorted so that equal positions of the same topics are equal texts.
+    """Positions in the form of the checkpoint, sorted so that equal positions of the same topics are equal texts.
 
     Args:
-        topic_ids: of which topics the positions are, as far as the cluster has ids; of others they are left out.
+        topic_ids: the ids of the topics, for a cluster with ids; topics without an id have no entry for it.
     """
     nested: SourceOffset = {}
     for (topic, partition_id), offset in sorted(positions.items()):
@@ -63,7 +63,7 @@ def to_json(positions: Mapping[TopicPartition, int], topic_ids: Mapping[str, UUI
 
 
 def from_json(nested: Mapping[str, Mapping[Any, int]]) -> Positions:
-    """The positions that `to_json` wrote down; also reads the offsets of an option."""
+    """The positions from the result of `to_json`, or from the offsets of an option."""
     return {
         TopicPartition(topic, int(partition_id)): offset
         for topic, partitions in nested.items()
@@ -72,17 +72,17 @@ def from_json(nested: Mapping[str, Mapping[Any, int]]) -> Positions:
 
 
 def topic_ids_in(nested: Mapping[str, Mapping[Any, int]]) -> dict[str, UUID]:
-    """The ids that `to_json` wrote down; none in offsets of a cluster without ids, or of Spark's Kafka source.
+    """The ids in the result of `to_json`; none for a cluster without ids, or for Spark's Kafka source.
 
     Raises:
-        ValueError: what stands there is no id.
+        ValueError: an entry has no valid id.
     """
     named = (name.partition(_AT) for name in nested)
     return {topic: _read_id(text) for topic, at, text in named if at}
 
 
 def _id_text(topic_id: UUID) -> str:
-    """As Kafka's tools show it."""
+    """A topic id in the form of Kafka's tools."""
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
@@ -98,15 +98,15 @@ def flat(offsets: Offsets) -> Iterator[tuple[TopicPartition, int]]:
 
 
 def backlog(start: Positions, end: Positions) -> int:
-    """How many offsets lie between; partitions that went backwards count as none."""
+    """The number of offsets between; partitions that went backwards count as 0."""
     return sum(max(0, offset - start.get(partition, offset)) for partition, offset in end.items())
 
 
 def limit_offsets(start: Positions, end: Positions, limit: int) -> Positions:
-    """Cut the end so that at most `limit` offsets are read, shared out by what each partition has waiting.
+    """Limit the end so that at most `limit` offsets are read, in proportion to each partition's backlog.
 
-    Shares are rounded down, and what is left over goes to as many partitions, one offset to each. It begins with
-    another partition in each batch, so that one with little waiting is never starved.
+    Shares are rounded down, and the remainder is given to as many partitions, one offset to each. It begins with
+    another partition in each batch, so that one with a small backlog is never starved.
     """
     waiting = {partition: max(0, offset - start.get(partition, offset)) for partition, offset in end.items()}
     total = sum(waiting.values())

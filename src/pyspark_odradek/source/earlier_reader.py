@@ -47,7 +47,7 @@ class EarlierStreamReader(StreamReader):
         return self._start
 
     def latestOffset(self) -> SourceOffset:  # type: ignore[override]  # noqa: N802 - Spark's name
-        """Where the next batch ends. Raises DataLossError, ClusterError."""
+        """The end of the next batch. Raises DataLossError, ClusterError."""
         stands = self._stands if self._stands is not None else self.initialOffset()
         return super().latestOffset(stands, self.getDefaultReadLimit())
 

@@ -89,7 +89,7 @@ class GroupMember:
             self._consumer.subscribe(topics, on_assign=self._assign, on_revoke=self._revoke)
 
     def _commit(self) -> None:
-        """Where it fails the next round tries again; each reason is warned about once."""
+        """Commit the progress; after an error the next round retries, and a new reason is logged as a warning."""
         done = self._done
         if not self._is_assigned or done == self._committed:
             return

@@ -254,8 +254,10 @@ def _existing(
     must_exist: bool = False,
     topic_ids: Mapping[str, UUID] | None = None,
 ) -> set[TopicPartition]:
-    """The partitions that are there; while one of `known` is not, or is of another topic of the name, brokers are asked
-    in turn for a while."""
+    """The existing partitions; brokers are asked in turn while one of `known` is missing or its topic was recreated.
+
+    That ends after GONE_PATIENCE_S.
+    """
     deadline = time.monotonic() + GONE_PATIENCE_S
     while True:
         found = cluster.partitions(topics, must_exist=must_exist)

@@ -249,7 +249,7 @@ def _marker_topic(options: Mapping[str, str], delivery: str, streaming: bool) ->
 
 
 def _writers(options: Mapping[str, str], delivery: str, streaming: bool) -> str:
-    """Who writes to the brokers. Raises OptionError for incompatible options."""
+    """The writers to the brokers: the driver or tasks. Raises OptionError for incompatible options."""
     writers = options.get("exactlyoncewriters", DRIVER).lower()
     if writers not in (DRIVER, TASKS):
         raise OptionError(f"exactlyOnceWriters is {DRIVER} or {TASKS}, not {writers!r}")

@@ -1,4 +1,4 @@
-"""Values of records as columns of structs: JSON, Avro, Protobuf, and what becomes of those that do not decode.
+"""Decodes values of records in JSON, Avro or Protobuf to columns of structs, and handles values that do not decode.
 
-Each format is a module of its own, imported where a query asks for it: `fastavro` and `protobuf` are extras.
+Each format is a module that a query imports if it uses it: `fastavro` and `protobuf` are extras.
 """

@@ -85,7 +85,7 @@ class AvroValues:
         self._change = _both(found.change, None if evolved is None else evolved(found))
 
     def decode(self, values: Any) -> tuple[Any, dict[int, str]]:
-        """(an array of structs, what is wrong by row); rows that are wrong are null, and so are null values."""
+        """Decode values; returns (an array of structs, reasons by row of invalid values, which are null like nulls)."""
         raw = values.to_pylist()
         wrong: dict[int, str] = {}
         rows = self._read_together(raw)
@@ -285,7 +285,7 @@ _TIMES: dict[str, tuple[str, T.DataType]] = {
 
 
 def _logical(schema: dict[str, Any], base: Type) -> Type:
-    """The type with its meaning; one that is not known is read as what it is stored as, as the specification says."""
+    """The logical type of a schema; an unknown one is ignored, as the specification says."""
     logical = schema.get("logicalType")
     stored, spark = _TIMES.get(logical, (None, None)) if isinstance(logical, str) else (None, None)
     if stored is not None and spark is not None and base.avro == stored:

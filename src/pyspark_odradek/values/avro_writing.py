@@ -153,7 +153,7 @@ def _is_text(column: T.DataType) -> bool:
 
 
 def _change_of(column: T.DataType) -> Change | None:
-    """What makes of a value of Arrow that for fastavro: maps are pairs in Arrow. None where it is the same."""
+    """The conversion of Arrow's value to fastavro's, as maps are pairs in Arrow; None if they are equal."""
     if isinstance(column, T.StructType):
         return unless_null(in_fields((field.name, _change_of(field.dataType)) for field in column))
     if isinstance(column, T.ArrayType):

@@ -1,7 +1,7 @@
-"""What a task does with values that are to be decoded, and with records that do not decode.
+"""Decodes values in a task, and handles records that do not decode.
 
-A record that does not decode ends the query, or has a null in place of its value, or goes to another topic with the
-reason in its headers and is left out; `badRecords` and `deadLetterTopic` say which.
+A record that does not decode ends the query, or gets a null value, or is sent to another topic with the reason in its
+headers and is skipped; the options `badRecords` and `deadLetterTopic` decide.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Values(Protocol):
     """Decodes a column of values."""
 
     def decode(self, values: Any) -> tuple[Any, dict[int, str]]:
-        """(an array of structs, what is wrong by row)."""
+        """Decode values; returns (an array of structs, reasons by row of invalid values)."""
 
 
 def decoded(batches: Iterator[Any], options: ReadOptions, schema: Any) -> Iterator[Any]:
@@ -57,14 +57,14 @@ def decoded(batches: Iterator[Any], options: ReadOptions, schema: Any) -> Iterat
 
 
 def _all_but(rows: Iterable[int], count: int) -> Any:
-    """A mask that leaves rows out."""
+    """A mask without these rows."""
     keep = np.ones(count, np.bool_)
     keep[list(rows)] = False
     return pa.array(keep)
 
 
 def decoder(options: ReadOptions, wanted: Any) -> Values:
-    """What decodes the values of a query."""
+    """The decoder for the values of a query."""
     if options.value_format == "json":
         from pyspark_odradek.values.json_values import JsonValues
 
@@ -101,7 +101,7 @@ class DeadLetters:
             raise OptionError(f"kafka.*: {error.args[0].str()}") from None
 
     def send(self, batch: Any, wrong: Mapping[int, str]) -> None:
-        """Send the rows of a batch that are wrong."""
+        """Send the invalid rows of a batch, with their reasons."""
         rows = sorted(wrong)
         chosen = batch.take(pa.array(rows))
         times_ms = pc.divide(chosen.column("timestamp").cast(pa.int64()), 1000).to_pylist()

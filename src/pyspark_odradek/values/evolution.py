@@ -27,10 +27,10 @@ _PROMOTED: dict[type[T.DataType], tuple[type[T.DataType], ...]] = {
 
 
 def resolved(writer: Type, reader: Type, where: str = "value") -> Change | None:
-    """What makes of the writer's values the reader's; None where Arrow does.
+    """The conversion of the writer's values to the reader's; None if Arrow converts them.
 
     Raises:
-        OptionError: they cannot be read so.
+        OptionError: the types cannot be converted.
     """
     if isinstance(writer.spark, T.NullType) or writer.spark == reader.spark == T.NullType():
         return None

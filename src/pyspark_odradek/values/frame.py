@@ -1,9 +1,8 @@
 """The frame that serializers of a schema registry put before a value: a byte 0, and the id of a schema.
 
-The id is four bytes, big endian, as of Confluent's serializers, and of Apicurio's from 3.0 on. Before a message of
-Protobuf come its place in the schema's file besides: how many numbers follow, and for each level the number of the
-message there, all in zigzag varints; a 0 alone is the first message. Source: the wire format of Confluent's Schema
-Registry.
+The id is four bytes, big endian, as in Confluent's serializers, and in Apicurio's from 3.0 on. For Protobuf the frame
+also has the message's index in the schema's file: the count of numbers, and for each level the number of the message,
+all in zigzag varints; a 0 alone is the first message. Source: the wire format of Confluent's Schema Registry.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ class _Values(Protocol):
 
 
 def schema_id_of(value: bytes) -> int | None:
-    """The id in the frame; None where there is none."""
+    """The id in the frame; None without a frame."""
     if len(value) < HEAD_BYTES or value[0] != 0:
         return None
     return int.from_bytes(value[1:HEAD_BYTES], "big")
 
 
 def frame_of(schema_id: int) -> bytes:
-    """What stands before a value of Avro or JSON."""
+    """The frame before a value of Avro or JSON."""
     return b"\0" + schema_id.to_bytes(4, "big")
 
 
 class BehindFrame:
-    """Decodes what is behind the frame by one schema, whichever it was written with.
+    """Decodes the value behind the frame by one schema, whatever its writer's schema is.
 
     Args:
-        values: decodes it.
-        place: of Protobuf, where the message is in its file.
+        values: the decoder.
+        place: for Protobuf, the index of the message in its file.
     """
 
     def __init__(self, values: _Values, place: tuple[int, ...] | None = None) -> None:
@@ -48,7 +47,7 @@ class BehindFrame:
         self._place = place
 
     def decode(self, values: Any) -> tuple[Any, dict[int, str]]:
-        """(an array of structs, what is wrong by row); rows that are wrong are null, and so are null values."""
+        """Decode values; returns (an array of structs, reasons by row of invalid values, which are null like nulls)."""
         raw = values.to_pylist()
         wrong: dict[int, str] = {}
         for row, value in enumerate(raw):
@@ -62,7 +61,7 @@ class BehindFrame:
         return column, wrong | reasons
 
     def _body(self, value: bytes) -> bytes:
-        """Raises ValueError where it is another message, or has no frame."""
+        """The value without its frame. Raises ValueError for another message, or without a frame."""
         if schema_id_of(value) is None:
             raise ValueError(WITHOUT_FRAME)
         if self._place is None:

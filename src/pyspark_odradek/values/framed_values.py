@@ -1,6 +1,6 @@
-"""Avro values of a schema registry, each read by the schema whose id is in its frame.
+"""Decodes Avro values of a schema registry, each by the schema whose id is in its frame.
 
-Values of several schemas become the same columns, which are those of the query's own schema.
+Values of several schemas become the columns of the query's own schema.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FramedValues:
         self._by_id: dict[int, AvroValues | str] = {}  # or why values of this schema cannot be read
 
     def decode(self, values: Any) -> tuple[Any, dict[int, str]]:
-        """(an array of structs, what is wrong by row); rows that are wrong are null, and so are null values.
+        """Decode values; returns (an array of structs, reasons by row of invalid values, which are null like nulls).
 
         Raises:
             ClusterError: the registry refuses, or does not answer.
@@ -62,7 +62,7 @@ class FramedValues:
         return self._placed(columns, order, len(raw)), wrong
 
     def _placed(self, columns: list[Any], order: list[int], count: int) -> Any:
-        """What was decoded, each at its row; the others are null."""
+        """The decoded values at their rows; other rows are null."""
         places: list[int | None] = [None] * count
         for number, row in enumerate(order):
             places[row] = number

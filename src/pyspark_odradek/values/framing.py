@@ -1,8 +1,8 @@
-"""What the topic sink makes of a column of values whose schema is in a registry: the frame, and Avro behind it.
+"""Encodes a column of values for the topic sink with a schema of a registry: the frame, and Avro behind it.
 
-The driver finds the schema, or registers it, and tasks get its id. It asks again for each batch of a stream, since
-Spark makes the writer again then, in another process. Values in Avro are structs; values in JSON are text already, and
-only get the frame. Nothing else of Confluent's serializers is here: no rules, no encryption.
+The driver finds the schema, or registers it, and tasks get its id. It repeats that for each batch of a stream, since
+Spark then creates the writer in another process. Values in Avro are structs; values in JSON are already text, and only
+get the frame. Rules and encryption of Confluent's serializers are not supported.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Framing:
     """Encodes columns of values; picklable.
 
     Args:
-        schema_id: in the registry.
-        schema: what rows are encoded by, in JSON; None where values are text that only gets the frame.
-        columns: of the structs.
+        schema_id: the id in the registry.
+        schema: the schema of the rows, in JSON; None for text that only gets the frame.
+        columns: the columns of the structs.
     """
 
     def __init__(self, schema_id: int, schema: str | None = None, columns: StructType | None = None) -> None:
@@ -43,11 +43,11 @@ class Framing:
         self._rows: AvroRows | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks make their own encoder."""
+        """The state without the encoder, which each task creates."""
         return self.__dict__ | {"_rows": None}
 
     def encode(self, column: Any) -> Any:
-        """An array of bytes; nulls stay what they are. Raises OptionError."""
+        """Encode a column as an array of bytes; nulls stay null. Raises OptionError."""
         head = frame_of(self.schema_id)
         if self._schema is None:
             return pc.binary_join_element_wise(head, column.cast(pa.binary()), b"")
@@ -60,10 +60,10 @@ class Framing:
 
 
 def framing_of(values: WrittenValues, column: DataType) -> Framing:
-    """What encodes a column, with its schema in the registry.
+    """The encoder of a column, with its schema in the registry.
 
-    That is the option valueSchema, which is registered where its subject does not have it. Without the option it is the
-    newest schema of the subject; where that has none, one for Avro is made of the columns, and registered.
+    The schema is the option valueSchema, which is registered if its subject does not have it. Without the option it is
+    the newest schema of the subject; if there is none, a schema for Avro is derived from the columns, and registered.
 
     Raises:
         OptionError: the column does not fit, or the registry refuses the schema.

@@ -1,10 +1,10 @@
-"""Values in JSON to a column of structs, and what is wrong with those that do not fit.
+"""Decodes JSON values to a column of structs, with a reason for each value that does not match.
 
-Arrow's reader takes all values of a batch at once. Where it refuses, the batch is halved until the records that are
-wrong stand alone, so that a few of them cost little; those are then read by Python, which says why.
+Arrow's reader parses all values of a batch at once. If it fails, the batch is halved until the invalid records are
+isolated, so that a few of them cost little; Python parses those, and has the reason.
 
-Each value is read inside an object of ours that bears its number, so that a value that is no object of its own, or more
-than one, cannot move the rows behind it.
+Each value is parsed inside an object of ours with its row number, so that a value that is not exactly one object cannot
+move the rows after it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class JsonValues:
         self._parsing = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
 
     def decode(self, values: Any) -> tuple[Any, dict[int, str]]:
-        """(an array of structs, what is wrong by row); rows that are wrong are null, and so are null values."""
+        """Decode values; returns (an array of structs, reasons by row of invalid values, which are null like nulls)."""
         wrong: dict[int, str] = {}
         pieces = self._decode(values, 0, wrong)
         return pa.chunked_array(pieces, self.wanted).combine_chunks(), wrong
@@ -360,7 +360,7 @@ def _merged_structs(one: StructType, other: StructType, where: str) -> StructTyp
 
 
 def _settled(type_: DataType) -> DataType:
-    """What was null in every sample is a STRING."""
+    """The type with STRING for columns that are null in every sample."""
     if isinstance(type_, NullType):
         return StringType()
     if isinstance(type_, ArrayType):

@@ -71,7 +71,7 @@ class ProtobufValues:
 
     @property
     def place(self) -> tuple[int, ...]:
-        """Where the message is in its file: its number there, or those of the messages around it and of it."""
+        """The index of the message in its file; for a nested one, those of the enclosing messages and its own."""
         file = descriptor_pb2.FileDescriptorProto()
         self._message.file.CopyToProto(file)
         path = self._message.full_name.removeprefix(f"{file.package}.").split(".")
@@ -82,7 +82,7 @@ class ProtobufValues:
         return tuple(place)
 
     def decode(self, values: Any) -> tuple[Any, dict[int, str]]:
-        """(an array of structs, what is wrong by row); rows that are wrong are null, and so are null values."""
+        """Decode values; returns (an array of structs, reasons by row of invalid values, which are null like nulls)."""
         messages: list[Any] = []
         wrong: dict[int, str] = {}
         for number, value in enumerate(values.to_pylist()):

@@ -180,7 +180,7 @@ def _path_of(subject: str) -> str:
 
 
 def _reason_of(error: HTTPError) -> str:
-    """What a registry says of a refusal, in one line."""
+    """The registry's reason for a refusal, in one line."""
     try:
         return one_line(ValueError(json.loads(error.read(MOST_REASON_BYTES))["message"]))
     except (OSError, HTTPException, ValueError, KeyError, TypeError):

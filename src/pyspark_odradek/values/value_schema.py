@@ -205,7 +205,7 @@ def _tokens(text: str) -> Iterator[str]:
 
 
 def _check(kind: DataType, where: str) -> None:
-    """Refuse what values of JSON do not become. Raises OptionError."""
+    """Raise OptionError for types that values of JSON cannot have."""
     if isinstance(kind, StructType):
         _check_struct(kind, where)
     elif isinstance(kind, ArrayType):

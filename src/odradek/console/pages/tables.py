@@ -42,7 +42,7 @@ class Column(Generic[R]):
     wide: bool = False
 
     def as_quasar(self) -> dict[str, Any]:
-        """As the front end has it."""
+        """The column in Quasar's form."""
         hidden = "gt-xs" if self.wide else ""
         return {
             "name": self.name,

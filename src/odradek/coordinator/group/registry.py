@@ -75,8 +75,7 @@ class GroupRegistry:
         return len(self._live) - kept >= MAX_UNSTORED_GROUPS
 
     def adopt(self, group: ClassicGroup) -> None:
-        """Add a live group converted from a consumer group; `find` returns it once that group's tombstones are
-        replayed."""
+        """Add a live group converted from a consumer group; `find` returns it after the replay of its tombstones."""
         self._live[group.group_id] = group
 
     def remove(self, group_id: str) -> ClassicGroup | None:

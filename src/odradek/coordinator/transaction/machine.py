@@ -228,8 +228,9 @@ class TransactionMachine:
         fresh_producer_id: int | None,
         now_ms: int,
     ) -> Result[TransactionRecord, Outcome[Kept]]:
-        """Make the caller the only producer that may end the open transaction (KIP-939). The transaction takes no more
-        partitions. If no transaction is open, this does the same as `init_producer_id`.
+        """Make the caller the only producer that may end the open transaction (KIP-939).
+
+        The transaction takes no more partitions. If no transaction is open, this does the same as `init_producer_id`.
 
         Args:
             transactional_id, timeout_ms, expected, fresh_producer_id, now_ms: as `init_producer_id` takes them.

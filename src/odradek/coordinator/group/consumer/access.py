@@ -28,8 +28,10 @@ def check_commit(
     api_version: int,
     partitions: Iterable[tuple[UUID, int]],
 ) -> None:
-    """Check a commit. A member commits in its present epoch, or in an earlier one in which it had the partitions
-    already (KIP-1251): it may not have received the new epoch yet. Any client may commit if there are no members.
+    """Check a commit.
+
+    A member commits in its present epoch, or in an earlier one in which it had the partitions already (KIP-1251): it
+    may not have received the new epoch yet. Any client may commit if there are no members.
 
     Args:
         partitions: (topic id, partition id) of each commit.

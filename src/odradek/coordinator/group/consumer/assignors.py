@@ -80,7 +80,7 @@ class _Uniform:
         return {member_id: frozenset(given) for member_id, given in self._given.items()}
 
     def _keep(self) -> None:
-        """Keep what a member had and still subscribes to, unless an earlier member claimed it."""
+        """Keep a member's partitions of topics that it still subscribes to, unless an earlier member claimed them."""
         for member_id, member in self._members.items():
             for partition in in_order(member.previous):
                 topic = self._topics.get(partition[0])

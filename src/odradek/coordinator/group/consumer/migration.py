@@ -42,8 +42,10 @@ from odradek.coordinator.group.registry import GroupRegistry
 
 
 class Change(NamedTuple):
-    """The records of an operation so far, the state to complete once they are written, and whether the group is a
-    classic one after them."""
+    """The records of an operation so far, and the state to complete once they are written.
+
+    `is_downgrade`: the group is a classic one after them.
+    """
 
     records: Records
     pending: StoreMembers | None = None

@@ -199,8 +199,11 @@ class Commits:
         return Result(records, Outcome(response))
 
     def _check_transactional_committer(self, request: TxnOffsetCommitRequest, now: Moment) -> None:
-        """As for a commit; but producers of older clients do not send their member (KIP-447), and a commit is allowed
-        during a rebalance: the records that it covers are in its transaction already."""
+        """Check the member of a transactional commit, as for other commits with two exceptions.
+
+        Producers of older clients do not send their member (KIP-447), and a commit is allowed during a rebalance: the
+        records that it covers are already in its transaction.
+        """
         epoch = request.generation_id_or_member_epoch
         consumers = self._consumers.find(request.group_id)
         if consumers is not None:
@@ -414,8 +417,7 @@ class Commits:
         return records
 
     def _expired_of_consumers(self, group: ConsumerGroup, now: Moment) -> Records:
-        """A consumer group keeps offsets of subscribed topics; others expire by the age of the commit, then the
-        group."""
+        """Tombstones of a consumer group's expired offsets of unsubscribed topics; of an unused group, too."""
         records: Records = []
         kept_ms = self._config.offsets_retention_minutes * 60_000
         offsets = self._offsets.of_group(group.group_id)
