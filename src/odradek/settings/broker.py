@@ -224,6 +224,7 @@ def resolve(
     listeners, advertised, more = _check_listeners(given, values)
     problems += more + _check_together(given, values)
     warnings += _about_client_auth(given, listeners)
+    warnings += _about_super_users(given)
     if honoured is not None:
         problems += unserved_security(given, {each.security_protocol for each in listeners}, honoured)
     if problems:
@@ -324,6 +325,12 @@ def _about_client_auth(given: Mapping[str, str], listeners: Iterable[ListenerAdd
     if not own or given.get(key, "none").strip() == "none":
         return []
     return [f"{key} does not hold for listeners with SASL_SSL: set {', '.join(own)}"]
+
+
+def _about_super_users(given: Mapping[str, str]) -> list[str]:
+    """A warning for principals with a comma between them, which make one principal: names may have commas."""
+    joined = [each.strip() for each in given.get("super.users", "").split(";") if ",User:" in each.replace(" ", "")]
+    return [f"super.users: {each!r} is one principal; several are separated by semicolons" for each in joined]
 
 
 def _protocols(given: Mapping[str, str], values: Mapping[str, Value]) -> tuple[dict[str, str], list[str]]:

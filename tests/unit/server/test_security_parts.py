@@ -1,4 +1,4 @@
-"""Which settings of TLS count for which listener."""
+"""Which settings of TLS count for which listener, and what is said of principals."""
 
 from __future__ import annotations
 
@@ -47,3 +47,11 @@ def test_a_listener_with_logins_may_ask_for_certificates_as_well(wanted: str) ->
     )
     assert tls_config(node, "OUT").client_auth == wanted
     assert node.warnings == ()
+
+
+def test_super_users_that_a_comma_joins_are_said() -> None:
+    given = {"super.users": "User:CN=a,OU=b;User:node, User:alice"}
+    given["listener.security.protocol.map"] = "IN:SSL,OUT:SSL,CONTROLLER:PLAINTEXT"
+    assert resolve(NODE | given, NO_SOURCES).warnings == (
+        "super.users: 'User:node, User:alice' is one principal; several are separated by semicolons",
+    )
