@@ -4,17 +4,18 @@ A read that finds damage below the high watermark requests a repair (`DamageRepo
 followers. The replicas are tried one after the other, in-sync ones first, with the Fetch of a consumer: followers serve
 these too, up to the high watermark. The batches are verified like replicated ones, and must match the offsets and
 leader epochs here. Until then readers wait as at the log end. If no replica has the batches, they get CORRUPT_MESSAGE,
-and a read PAUSE_MS later starts over. `log.repair` has the decisions.
+and a read after a pause starts over. `log.repair` has the decisions.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from odradek.client.connection import Connection
+from odradek.common.backoff import Backoff
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.log.repair import (
@@ -44,8 +45,9 @@ if TYPE_CHECKING:
 
 FETCH_BYTES = 4 << 20
 REQUEST_TIMEOUT_S = 10.0
-# After an attempt that found no replica with the batches.
-PAUSE_MS = 30_000
+# After attempts that found no replica with the batches: the others may be stopped, and back in a moment.
+FIRST_PAUSE_MS = 1_000
+LONGEST_PAUSE_MS = 30_000
 # Partitions whose damage is repaired at the same time.
 MAX_AT_ONCE = 4
 _log = get_logger("replica.repair")
@@ -68,6 +70,14 @@ class RepairCounts:
     repaired_batches: int = 0
     repaired_bytes: int = 0
     failures: int = 0
+
+
+@dataclass(slots=True)
+class _FailedAttempts:
+    """Attempts at one partition since its last repair."""
+
+    pauses: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE_MS, LONGEST_PAUSE_MS))
+    next_attempt_ms: float = 0
 
 
 class RepairService:
@@ -96,7 +106,7 @@ class RepairService:
         self._connect_to = connect_to
         self._on_storage_failed = on_storage_failed
         self._tasks: dict[Partition, asyncio.Task[None]] = {}
-        self._not_before_ms: dict[Partition, int] = {}
+        self._failed: dict[Partition, _FailedAttempts] = {}
         self._places = asyncio.Semaphore(MAX_AT_ONCE)
         self._closing = False
         self.counts = RepairCounts()
@@ -107,7 +117,8 @@ class RepairService:
             return True
         if self._closing or partition.closed or not self._sources(partition):
             return False
-        if self._clock.monotonic_ms() < self._not_before_ms.get(partition, 0):
+        failed = self._failed.get(partition)
+        if failed is not None and self._clock.monotonic_ms() < failed.next_attempt_ms:
             return False
         task = asyncio.get_running_loop().create_task(self._run(partition, segment, position))
         self._tasks[partition] = task
@@ -134,10 +145,11 @@ class RepairService:
         finally:
             del self._tasks[partition]
             if done:
-                self._not_before_ms.pop(partition, None)
+                self._failed.pop(partition, None)
             elif not self._closing:
                 self.counts.failures += 1
-                self._not_before_ms[partition] = self._clock.monotonic_ms() + PAUSE_MS
+                failed = self._failed.setdefault(partition, _FailedAttempts())
+                failed.next_attempt_ms = self._clock.monotonic_ms() + failed.pauses.next_ms()
             partition.repair = None
             partition.wake_readers()
 

@@ -24,7 +24,7 @@ from tests.support.models.batches import batch
 from tests.support.waiting import eventually_async
 from tests.unit.replica.test_partition import ME, Home
 
-PAUSE_MS = 30_000
+PAUSE_MS = 1_000
 
 
 class Repairing:
@@ -142,6 +142,21 @@ async def test_where_no_replica_has_it_the_next_try_comes_after_a_pause(
     assert repairing.request()
     await repairing.ends()
     assert repairing.path.read_bytes() == repairing.whole
+
+
+async def test_pauses_grow_while_no_replica_has_it(repairing: Repairing) -> None:
+    """The other replicas may be stopped: then readers wait at most twice as long as that takes."""
+    damaged = repairing.path.read_bytes()
+    for is_whole, pause_ms in (
+        [(False, 1_000 << n) for n in range(5)] + [(False, 30_000)] * 2 + [(True, 0), (False, 1_000)]
+    ):
+        repairing.path.write_bytes(damaged)
+        repairing.answers = [] if is_whole else [PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)]
+        assert repairing.request()
+        await repairing.ends()
+        repairing.at_ms += pause_ms - 1
+        assert is_whole or not repairing.request()
+        repairing.at_ms += 1
 
 
 @pytest.mark.parametrize("error", [StorageError(Path("/data"), "gone"), ValueError("of ours")], ids=["disk", "other"])
