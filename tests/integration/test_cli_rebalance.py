@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from odradek.cli import errors
-from odradek.cli.partition_moves import end_throttle, look, throttle_moves
+from odradek.cli.partition_moves import end_throttle, load_view, throttle_moves
 from odradek.client.cluster import Cluster as Connected
 from odradek.client.cluster import parse_bootstrap
 from odradek.common.real_io import RealClock, RealNetwork
@@ -156,7 +156,9 @@ def test_limits_end_where_a_topic_was_deleted(cluster: Cluster) -> None:
 
     async def work() -> None:
         async with Connected(RealNetwork(), RealClock(), parse_bootstrap(cluster.bootstrap_servers)) as connected:
-            await throttle_moves(connected, await look(connected, topic="limited"), {("limited", 0): (1, 3)}, 1_000)
+            await throttle_moves(
+                connected, await load_view(connected, topic="limited"), {("limited", 0): (1, 3)}, 1_000
+            )
             throttled.append(await asyncio.to_thread(describe))
             await end_throttle(connected, [("absent", 0), ("limited", 0)])
 

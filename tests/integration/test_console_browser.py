@@ -13,7 +13,7 @@ from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 
 from odradek.console.auth import with_user
-from pyspark_odradek.pipelines.published import Published
+from pyspark_odradek.pipelines.published import StatusWriter
 from tests.support.clients.chromium import MISSING, PHONE, WIDE, chromium, click, errors, field, shows
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import commit_alone, create_topic, produce_all
@@ -198,7 +198,7 @@ def test_pipelines_say_how_far_they_are(console: ConsoleProcess, driver: Chrome,
     kept = {"batches": 9, "batch_ms": 121, "state_rows": 5, "state_bytes": 4096}
     status = {"pipeline": "shop", "mode": "continuous", "state": "running", "started": 1.0, "error": ""}
     said: list[str] = []
-    with Published(node.bootstrap, {}, said.append, every_s=0.1) as published:
+    with StatusWriter(node.bootstrap, {}, said.append, every_s=0.1) as published:
         published.put({**status, "updated": time.time(), "flows": [{**kept, **flow} for flow in flows]})
         driver.get(f"{console.url}/c/here/pipelines")
         assert shows(driver, "shop: running (continuous)")

@@ -29,7 +29,7 @@ from odradek.console.watch import Watch, look
 from odradek.record.record import Record
 from pyspark_odradek.pipelines import PipelineError
 from pyspark_odradek.pipelines import published as publishing
-from pyspark_odradek.pipelines.published import Published
+from pyspark_odradek.pipelines.published import StatusWriter
 from tests.support.clients.confluent import commit_alone, create_topic, produce_all
 from tests.support.nodes.node import Node, silent_port
 from tests.support.waiting import PATIENCE_S, eventually, eventually_async
@@ -132,7 +132,7 @@ async def test_pipelines_write_how_far_they_are(node: Node) -> None:
     async with connected(node.bootstrap) as cluster:
         assert await reader.read(cluster) == {}, "nothing is written yet"
         for rows in (1, 2):
-            with Published(node.bootstrap, {}, said.append, every_s=0.01) as published:
+            with StatusWriter(node.bootstrap, {}, said.append, every_s=0.01) as published:
                 published.put(status("shop", rows - 1))
                 published.put(status("shop", rows))
             found = await reader.read(cluster)
@@ -181,7 +181,7 @@ def test_a_cluster_that_takes_no_progress_is_said_once() -> None:
     said: list[str] = []
     with (
         silent_port() as port,
-        Published(f"127.0.0.1:{port}", {}, said.append, every_s=0.01, closes_within_s=0.1) as published,
+        StatusWriter(f"127.0.0.1:{port}", {}, said.append, every_s=0.01, closes_within_s=0.1) as published,
     ):
         published.put({"pipeline": "shop", "updated": 1.0})
         eventually(lambda: said, "it is said")
@@ -189,7 +189,7 @@ def test_a_cluster_that_takes_no_progress_is_said_once() -> None:
     assert len(said) == 1
     assert said[0].startswith("progress is not written to _odradek_pipelines: cannot connect")
     with pytest.raises(PipelineError, match=r"--progress-to 127\.0\.0\.1:1: security\.protocol=NONE is unknown"):
-        Published("127.0.0.1:1", {"security.protocol": "NONE"}, said.append)
+        StatusWriter("127.0.0.1:1", {"security.protocol": "NONE"}, said.append)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_the_last_status_is_tried_again(error: OdradekError, times: int, monkeyp
     monkeypatch.setattr(publishing, "write_progress", write)
     monkeypatch.setattr(publishing, "TRIES_AGAIN_S", 0.01)
     said: list[str] = []
-    with Published("127.0.0.1:1", {}, said.append, every_s=1000.0, closes_within_s=PATIENCE_S) as published:
+    with StatusWriter("127.0.0.1:1", {}, said.append, every_s=1000.0, closes_within_s=PATIENCE_S) as published:
         published.put({"pipeline": "shop", "updated": 1.0, "state": "finished"})
     assert tried == ["finished"] * times
     assert len(said) == 1

@@ -372,7 +372,7 @@ def test_a_broker_that_does_not_know_a_topic(
         cluster = Cluster(settings)
         options = parse_read_options({"kafka.bootstrap.servers": "in:1", "subscribe": topic}, streaming=True)
         known = [OfTopic(topic, 0)]
-        assert planning.wanted_partitions(cluster, options, must_exist=False, known=known) == known
+        assert planning.selected_partitions(cluster, options, must_exist=False, known=known) == known
         cluster.close()
 
 
@@ -389,7 +389,7 @@ def test_a_broker_that_knows_another_topic_of_the_name(
         cluster = Cluster(ClientSettings.parse({"bootstrap.servers": f"{stale.bootstrap},{odradek}"}))
         options = parse_read_options({"kafka.bootstrap.servers": "in:1", "subscribe": topic}, streaming=True)
         ids = {topic: right.topic_ids[topic]}
-        planning.wanted_partitions(cluster, options, must_exist=False, topic_ids=ids)
+        planning.selected_partitions(cluster, options, must_exist=False, topic_ids=ids)
         assert cluster.topic_ids == ids
         right.close()
         cluster.close()

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 from pyspark_odradek.client.cluster import ClientSettings, Cluster
 from pyspark_odradek.client.offsets import TopicPartition, to_json
-from pyspark_odradek.pipelines.ends import CheckpointState, End, look
+from pyspark_odradek.pipelines.ends import CheckpointState, End, check_ends
 from tests.support.clients.confluent import create_topic, produce_all
 from tests.support.nodes.node import Node
 
@@ -20,7 +20,7 @@ UNKNOWN_ID = "127.0.0.1:1"
 
 
 def reported(*ends: End) -> list[tuple[str, bool]]:
-    return [(str(finding), finding.stops) for finding in look(ends)]
+    return [(str(finding), finding.stops) for finding in check_ends(ends)]
 
 
 def at(topic: str, *offsets: int, ids: dict[str, UUID] | None = None) -> dict[str, CheckpointState]:
@@ -107,7 +107,7 @@ def test_rows_that_a_sink_would_refuse_are_reported_before_the_run(odradek: str)
         End("lake", {"sink": "delta", "pth": "/x"}, VALUE),
         End("store", {"sink": "postgres", "table": "x"}, VALUE),
     ]
-    found = look(wrong)
+    found = check_ends(wrong)
     assert all(finding.stops for finding in found)
     assert [finding.subject for finding in found] == ["tell", "tell", "lake", "store"]
     assert "did you mean 'topic'?" in str(found[0])
@@ -128,12 +128,12 @@ def test_a_checkpoint_outside_of_the_log_is_reported(odradek: str, topic: str) -
     create_topic(odradek, topic)
     produce_all(odradek, topic, [(None, b"x")] * 3)
     source = read(odradek, subscribe=topic)
-    assert look([source], at(topic, 3)) == []
-    (cut,) = look([source], at(topic, 7))
+    assert check_ends([source], at(topic, 3)) == []
+    (cut,) = check_ends([source], at(topic, 7))
     assert cut.stops
     assert "its checkpoint continues at offsets that do not exist" in str(cut)
     assert "ends at 3: it was truncated, or the topic was recreated; delete it" in str(cut)
-    (gone,) = look([read(odradek, subscribe=topic, failondataloss="false")], at(topic, 3, 5))
+    (gone,) = check_ends([read(odradek, subscribe=topic, failondataloss="false")], at(topic, 3, 5))
     assert f"{topic}-1: from offset 5 on, the partition does not exist any more; it goes on with what is left" in str(
         gone
     )
@@ -146,19 +146,19 @@ def test_a_topic_that_was_recreated_since_is_reported(odradek: str, topic: str) 
     produce_all(odradek, topic, [(None, b"x")] * 3)
     cluster = Cluster(ClientSettings.parse({"bootstrap.servers": odradek, "client.id": "ends"}))
     cluster.partitions([topic])
-    assert look([read(odradek, subscribe=topic)], at(topic, 2, ids=cluster.topic_ids)) == []
+    assert check_ends([read(odradek, subscribe=topic)], at(topic, 2, ids=cluster.topic_ids)) == []
     cluster.close()
-    (found,) = look([read(odradek, subscribe=topic)], at(topic, 2, ids={topic: uuid4()}))
+    (found,) = check_ends([read(odradek, subscribe=topic)], at(topic, 2, ids={topic: uuid4()}))
     assert found.stops
     assert f"{topic}-0: from offset 2 on, another topic has its name now: it was deleted and recreated" in str(found)
     positions = {TopicPartition(topic, 0): 2}
     of_two_clusters = [to_json(positions, {topic: uuid4()}) for _ in range(2)]
-    assert look([read(odradek, subscribe=topic)], {"visits": CheckpointState(of_two_clusters, "delete it")}) == []
+    assert check_ends([read(odradek, subscribe=topic)], {"visits": CheckpointState(of_two_clusters, "delete it")}) == []
 
 
 def test_a_checkpoint_of_another_query_stops(odradek: str, topic: str) -> None:
     create_topic(odradek, topic)
-    (found,) = look([read(odradek, subscribe=topic)], at("elsewhere", 3))
+    (found,) = check_ends([read(odradek, subscribe=topic)], at("elsewhere", 3))
     assert found.stops
     assert "the checkpoint holds offsets of elsewhere, which this query does not read" in str(found)
     assert str(found).endswith("delete it")

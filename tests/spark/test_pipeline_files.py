@@ -243,7 +243,7 @@ def test_a_quarantine_reports_as_a_group_of_its_own(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: SimpleNamespace(readStream=Reader()))
     monkeypatch.setattr(pipelines, "create_streaming_table", lambda *_, **__: None)
     monkeypatch.setattr(pipelines, "append_flow", lambda **_: flows.append)
-    for name in ("taken", "refused"):
+    for name in ("accepted", "refused"):
         monkeypatch.setattr(expectations, name, lambda rows, *_: rows)
 
     def visits() -> Reader:

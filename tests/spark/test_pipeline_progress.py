@@ -17,9 +17,9 @@ from pyspark_odradek.pipelines.running import (
     FLOW_EVENT,
     STARTS,
     RetryPolicy,
-    again_while_it_passes,
     event_messages,
     is_final,
+    retry_transient,
 )
 
 BUSY = "visits: Python worker failed to connect back."
@@ -132,7 +132,7 @@ def test_the_exit_code_of_a_fenced_run_reaches_its_supervisor(
         raise PipelineError("a: another run of this query has taken over", code=EXIT_FENCED)
 
     with pytest.raises(PipelineError) as raised:
-        again_while_it_passes(fenced, print, print)
+        retry_transient(fenced, print, print)
     assert raised.value.code == EXIT_FENCED
     monkeypatch.setattr(pipelines_main, "_init", fenced)
     assert pipelines_main.main(json.dumps({"command": "init", "json": True})) == 6
@@ -173,10 +173,10 @@ def test_a_run_is_retried_after_transient_errors(reasons: list[str], attempts: i
         return "done"
 
     if raised is None:
-        assert again_while_it_passes(attempt, said.append, paused.append) == "done"
+        assert retry_transient(attempt, said.append, paused.append) == "done"
     else:
         with pytest.raises(PipelineError, match=raised):
-            again_while_it_passes(attempt, said.append, paused.append)
+            retry_transient(attempt, said.append, paused.append)
     assert asked == list(range(attempts))
     assert paused == [5.0, 10.0, 15.0][: attempts - 1]
     assert said == [f"starts again in {pause:g} s after: {BUSY}" for pause in paused]

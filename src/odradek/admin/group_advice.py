@@ -58,16 +58,16 @@ _POLL = "Raise max.poll.interval.ms, or lower max.poll.records so that less is d
 def _of_removal(event: Event, later: list[Event]) -> str:
     if "session" not in event["reason"]:
         return (
-            f"{_who(event)} was too slow to follow a rebalance: it works too long between two polls. Lower "
+            f"{_member(event)} was too slow to follow a rebalance: it works too long between two polls. Lower "
             "max.poll.records, or raise max.poll.interval.ms"
         )
     if _is_back(event, later):
         return (
-            f"{_who(event)} fell silent and came back: its process was paused or cut off, or it did not poll in "
+            f"{_member(event)} fell silent and came back: its process was paused or cut off, or it did not poll in "
             f"time. {_POLL}"
         )
     return (
-        f"{_who(event)} sent no heartbeat: its process was killed, hung, or lost its network. If it was "
+        f"{_member(event)} sent no heartbeat: its process was killed, hung, or lost its network. If it was "
         "restarted on purpose, close the consumer first, or give it a group.instance.id and a "
         "session.timeout.ms longer than a restart"
     )
@@ -75,10 +75,10 @@ def _of_removal(event: Event, later: list[Event]) -> str:
 
 def _of_leaving(event: Event, later: list[Event]) -> str | None:
     if "poll" in event["reason"]:
-        return f"{_who(event)} left because it did not poll in time: {_POLL}"
+        return f"{_member(event)} left because it did not poll in time: {_POLL}"
     if _is_back(event, later):
         return (
-            f"{_who(event)} left and the same client came back: unless it was restarted, it did not poll in time. "
+            f"{_member(event)} left and the same client came back: unless it was restarted, it did not poll in time. "
             f"{_POLL}"
         )
     return None
@@ -98,10 +98,10 @@ def _of_refusal(event: Event, _: list[Event]) -> str | None:
     if "OffsetCommit)" in reason:
         for name, line in _COMMITS.items():
             if reason.startswith(name):
-                return f"a commit of {_who(event)} was refused: {line}. What it read since its last one is read again"
+                return f"a commit of {_member(event)} was refused: {line}. Records since its last one are read again"
     for name, line in _REFUSALS.items():
         if reason.startswith(name):
-            return f"{_who(event)} was refused: {line}"
+            return f"{_member(event)} was refused: {line}"
     return None
 
 
@@ -162,7 +162,7 @@ def _is_back(event: dict[str, Any], later: list[dict[str, Any]]) -> bool:
     )
 
 
-def _who(event: dict[str, Any]) -> str:
+def _member(event: dict[str, Any]) -> str:
     name = event["instance_id"] or event["member_id"]
     return f"member {name} ({event['client_id']} at {event['client_host']})"
 

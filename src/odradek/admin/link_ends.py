@@ -65,7 +65,7 @@ def check_reached(rows: Rows) -> None:
             raise PlanError(f"{where}: {reason}; `odradek links failover` promotes without the source")
 
 
-def what_is_missing(rows: Rows) -> str:
+def missing_text(rows: Rows) -> str:
     """The missing offsets as text."""
     count = sum(row["missing"] or 0 for row in rows)
     unknown = sum(row["missing"] is None for row in rows)

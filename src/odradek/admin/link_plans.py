@@ -45,8 +45,7 @@ async def plan_end(cluster: Cluster, name: str, topics: Sequence[str], *, is_rea
     if not names:
         raise PlanError(f"{name} has no mirror here that could be promoted")
     lines = [
-        f"{_names(names)}: topics of this cluster from then on; this cannot be undone; "
-        f"{link_ends.what_is_missing(rows)}.",
+        f"{_names(names)}: topics of this cluster from then on; this cannot be undone; {link_ends.missing_text(rows)}.",
         "Stop the producers of the source first: they write to another topic after the promotion."
         if is_reached
         else "No request is sent to the source: records that it got after its last known end are not known here.",

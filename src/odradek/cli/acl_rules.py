@@ -61,7 +61,7 @@ def resources_of(
     return Resources(tuple((int(kind), name) for kind, names in given.items() for name in names or ()))
 
 
-def wanted_of(
+def requested_resources(
     resources: Resources, operation: list[str] | None, *, producer: bool, consumer: bool
 ) -> list[tuple[tuple[int, str], int]]:
     """The resources with the requested operations.

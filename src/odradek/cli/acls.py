@@ -17,9 +17,9 @@ from odradek.cli.acl_rules import (
     entries_of,
     filters_of,
     operations_of,
+    requested_resources,
     resources_of,
     row,
-    wanted_of,
 )
 from odradek.cli.confirmation import confirm
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, Target, administer, target
@@ -126,7 +126,7 @@ def add(
     as_json: JsonOption = False,
 ) -> None:
     """Add ACLs; existing ones stay."""
-    pairs = wanted_of(named.resources, rules.operation, producer=producer, consumer=consumer)
+    pairs = requested_resources(named.resources, rules.operation, producer=producer, consumer=consumer)
     new = entries_of(pairs, rules.allow_principal, rules.deny_principal, rules.host, prefixed=rules.prefixed)
 
     async def work(cluster: Cluster) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.metadata_response import MetadataResponseTopic
 
 
-async def ask_states(
+async def request_states(
     cluster: Cluster, topics: Sequence[MetadataResponseTopic]
 ) -> dict[tuple[str, int], dict[str, Any]]:
     """The state of each partition from its leader; none if the leader does not respond or is not Odradek's."""

@@ -85,12 +85,12 @@ def drain(
             raise CliError("--end goes with neither --stop nor --until", code=USAGE)
         _end(broker, target(bootstrap_server, command_config), as_json=as_json)
     else:
-        asked = _Asked(broker, parse_until(until, time.time()), stop, force, timeout)
-        _drain_from_afar(asked, target(bootstrap_server, command_config), as_json=as_json)
+        asked = _DrainOptions(broker, parse_until(until, time.time()), stop, force, timeout)
+        _drain_remotely(asked, target(bootstrap_server, command_config), as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _DrainOptions:
     """The options of a drain over Kafka's protocol."""
 
     broker: int
@@ -100,7 +100,7 @@ class _Asked:
     timeout_s: int
 
 
-def _drain_from_afar(asked: _Asked, where: Target, *, as_json: bool) -> None:
+def _drain_remotely(asked: _DrainOptions, where: Target, *, as_json: bool) -> None:
     found = administer(where, lambda cluster: _drain(cluster, asked))
     broker = asked.broker
     if as_json:
@@ -133,11 +133,11 @@ def _drain_here(process: int, probes: str, timeout_s: int, *, as_json: bool) -> 
         typer.echo(f"The broker of process {process} is drained.")
 
 
-async def _drain(cluster: Cluster, asked: _Asked) -> dict[str, Any]:
-    from odradek.cli.partition_moves import look
+async def _drain(cluster: Cluster, asked: _DrainOptions) -> dict[str, Any]:
+    from odradek.cli.partition_moves import load_view
 
     broker = asked.broker
-    view = await look(cluster)
+    view = await load_view(cluster)
     if broker not in view.racks:
         raise CliError(f"the cluster has no broker {broker}; `odradek cluster brokers` shows them", code=NOT_FOUND)
     warnings = await _absence(cluster, view, broker)

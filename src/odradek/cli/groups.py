@@ -14,7 +14,7 @@ from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfi
 from odradek.cli.errors import FAILED, USAGE, CliError, exit_code, report
 from odradek.cli.group_explain import explain
 from odradek.cli.group_switch import switch
-from odradek.cli.offsets import export_plan, parse_topic, refused, wanted_position
+from odradek.cli.offsets import export_plan, parse_topic, refused, requested_position
 from odradek.cli.output import JsonOption, note, print_json, print_table, say
 from odradek.common.numbers import INT64_MAX
 
@@ -203,7 +203,7 @@ def reset_offsets(
     """Reset the committed offsets of groups without members; without --execute only show the plan."""
     if execute + dry_run + export > 1:
         raise CliError("--dry-run, --execute and --export exclude each other; choose one", code=USAGE)
-    position = wanted_position(
+    position = requested_position(
         earliest=to_earliest,
         latest=to_latest,
         current=to_current,

@@ -328,7 +328,7 @@ def _end_mirrors(cluster: Administration, name: str, topics: list[str], *, yes: 
     if names:
         if not cluster.as_json:
             show_missing(rows)
-        what = link_ends.what_is_missing(rows)
+        what = link_ends.missing_text(rows)
         confirm(f"promote {', '.join(names)} ({what})? This cannot be undone.", yes=yes)
         cluster.run(lambda connected: link_ends.promote(connected, link, names))
     if cluster.as_json:

@@ -44,7 +44,7 @@ def parse_topic(text: str) -> tuple[str, list[int]]:
     return match[1], [int(index) for index in match[2].split(",")]
 
 
-def wanted_position(
+def requested_position(
     *,
     earliest: bool,
     latest: bool,

@@ -50,7 +50,7 @@ class View:
         return {key: tuple(partition.replica_nodes) for key, partition in self.partitions.items()}
 
 
-async def look(cluster: Cluster, *, topic: str | None = None, sizes: bool = False) -> View:
+async def load_view(cluster: Cluster, *, topic: str | None = None, sizes: bool = False) -> View:
     """Request the present assignment.
 
     Args:

@@ -86,9 +86,9 @@ def make_plan(
     only, leave = parse_brokers(brokers, "--brokers"), parse_brokers(without, "--without")
 
     async def work(cluster: Cluster) -> tuple[View, dict[TopicPartition, Replicas]]:
-        from odradek.cli.partition_moves import look
+        from odradek.cli.partition_moves import load_view
 
-        view = await look(cluster, topic=topic, sizes=by_bytes)
+        view = await load_view(cluster, topic=topic, sizes=by_bytes)
         for broker in [*only, *leave]:
             if broker not in view.racks and not any(broker in held for held in view.assignment.values()):
                 raise CliError(
@@ -158,9 +158,9 @@ def _parse_move(text: str) -> tuple[TopicPartition, tuple[int, ...]]:
 
 async def _checked_view(cluster: Cluster, wanted: Assignment) -> View:
     """The present assignment, after a check of the plan. Raises CliError, ApiError."""
-    from odradek.cli.partition_moves import check_plan, look
+    from odradek.cli.partition_moves import check_plan, load_view
 
-    view = await look(cluster)
+    view = await load_view(cluster)
     problems = await check_plan(cluster, view, wanted)
     if problems:
         listed = "".join(f"\n  {problem}" for problem in problems)
@@ -346,7 +346,7 @@ def status(
             [*(heading.upper() for heading in headings), "COPIED"],
             [[*(_cell(row[heading]) for heading in headings), _share(row)] for row in rows],
         )
-        _say_who_leads(rows)
+        _print_leaders(rows)
 
 
 @app.command("lagging")
@@ -376,7 +376,7 @@ def lagging(
         note("Since when, and how often before: the leader's log, and odradek_follower_out_seconds of its metrics.")
 
 
-def _say_who_leads(rows: Sequence[Mapping[str, Any]]) -> None:
+def _print_leaders(rows: Sequence[Mapping[str, Any]]) -> None:
     from odradek.cli.partition_moves import not_led_by_first
 
     others = not_led_by_first(rows)

@@ -291,13 +291,13 @@ def missing(topic: str) -> CliError:
 
 
 async def _described(cluster: Cluster, topics: Sequence[MetadataResponseTopic]) -> list[dict[str, Any]]:
-    from odradek.cli.compaction import ask_states
+    from odradek.cli.compaction import request_states
     from odradek.client.admin import ResourceType, describe_configs
 
     by_name = {each.name or "": each for each in topics}
     results = await describe_configs(cluster, ResourceType.TOPIC, list(by_name))
     settings = {result.resource_name: result.configs for result in results}
-    states = await ask_states(
+    states = await request_states(
         cluster, [each for name, each in by_name.items() if _is_compacted(settings.get(name, ()))]
     )
     return [_topic(each, settings.get(name, ()), states) for name, each in by_name.items()]

@@ -161,7 +161,7 @@ def _judged(
         for flow in graph.flows
         if flow.streaming and flow.target not in recreated
     }
-    findings += ends.look(loaded.ends, standing)
+    findings += ends.check_ends(loaded.ends, standing)
     return loaded, graph, sorted(findings, key=lambda finding: (not finding.stops, finding.subject))
 
 
@@ -235,14 +235,14 @@ def _published(args: Options) -> Iterator[Any]:
         yield None
         return
     from odradek.settings.properties import parse_properties
-    from pyspark_odradek.pipelines.published import Published
+    from pyspark_odradek.pipelines.published import StatusWriter
 
     try:
         file = args.command_config
         properties = {} if file is None else parse_properties(Path(file).read_text(encoding="utf-8"))
     except ValueError:  # what is wrong in it may be a line with a password
         raise PipelineError(f"--command-config {args.command_config}: write it as key=value lines") from None
-    with Published(args.progress_to, properties, _say) as published:
+    with StatusWriter(args.progress_to, properties, _say) as published:
         yield published
 
 
@@ -259,7 +259,7 @@ def _run_in(engine: Any, args: Options, project: Project, ends: Any, metrics: An
     from pyspark_odradek.pipelines.refusals import advised, message_of
 
     notes = Notes(project.state)
-    loaded, graph = running.again_while_it_passes(lambda _: _checked(engine, args, project), _say, ends.wait)
+    loaded, graph = running.retry_transient(lambda _: _checked(engine, args, project), _say, ends.wait)
     mode = "continuous" if args.continuous else "triggered"
     run = running.Run(loaded, graph, notes, _say, mode=mode, metrics=metrics, published=published)
 
@@ -270,7 +270,7 @@ def _run_in(engine: Any, args: Options, project: Project, ends: Any, metrics: An
             run.once(refresh=args.refresh, full_refresh=args.full_refresh, full_refresh_all=args.full_refresh_all)
 
     try:
-        running.again_while_it_passes(once, _say, ends.wait)
+        running.retry_transient(once, _say, ends.wait)
         if args.continuous:
             run.run_continuously(ends, trigger=args.trigger, refresh_every_s=args.refresh_views_every)
     except PipelineError as error:

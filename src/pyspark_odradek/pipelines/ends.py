@@ -18,12 +18,12 @@ from pyspark_odradek.client.offsets import Positions, SourceOffset, find_lost, f
 from pyspark_odradek.errors import ClusterError, LostRange, OptionError, describe
 from pyspark_odradek.options import ReadOptions, kafka_settings, lowered, parse_read_options
 from pyspark_odradek.pipelines.compatibility import Finding
-from pyspark_odradek.source.planning import look as marks_of
 from pyspark_odradek.source.planning import (
     lost_ranges,
+    offset_bounds,
     recreated_topics,
     refuse_another_query,
-    wanted_partitions,
+    selected_partitions,
     without_topics,
 )
 from pyspark_odradek.topic_sink.sink_options import AT_LEAST_ONCE, SinkOptions, parse_sink_options
@@ -56,7 +56,7 @@ class CheckpointState:
     advice: str
 
 
-def look(ends: Iterable[End], standing: Mapping[str, CheckpointState] | None = None) -> list[Finding]:
+def check_ends(ends: Iterable[End], standing: Mapping[str, CheckpointState] | None = None) -> list[Finding]:
     """The problems of the ends, and of the checkpoints that continue there. Writes nothing to a cluster.
 
     Args:
@@ -64,11 +64,11 @@ def look(ends: Iterable[End], standing: Mapping[str, CheckpointState] | None = N
         standing: flow -> its checkpoint, of flows that continue from one.
     """
     found: list[Finding] = []
-    asked: dict[ClientSettings, list[_Ask]] = {}
+    asked: dict[ClientSettings, list[_Needs]] = {}
     made: set[str] = set()
     for end in ends:
         try:
-            ask = _ask(end)
+            ask = _needs_of(end)
         except OptionError as error:
             found.append(Finding(end.flow, str(error), stops=True))
             continue
@@ -78,11 +78,11 @@ def look(ends: Iterable[End], standing: Mapping[str, CheckpointState] | None = N
             asked.setdefault(ask.settings, []).append(ask)
     found += _shared_groups(asked.values())
     for settings, asks in asked.items():
-        found += _answers(settings, asks, made, standing or {})
+        found += _check_cluster(settings, asks, made, standing or {})
     return found
 
 
-def _shared_groups(asked: Iterable[Sequence[_Ask]]) -> list[Finding]:
+def _shared_groups(asked: Iterable[Sequence[_Needs]]) -> list[Finding]:
     """Flows that commit as one group in one cluster, such as readers of a view whose source has a groupId."""
     found = []
     for asks in asked:
@@ -104,7 +104,7 @@ def _shared_groups(asked: Iterable[Sequence[_Ask]]) -> list[Finding]:
 
 
 @dataclass(frozen=True)
-class _Ask:
+class _Needs:
     """The needs of one end in a cluster; `read` has the options of a source, `write` those of a sink."""
 
     end: End
@@ -121,11 +121,11 @@ class _Ask:
         return write.kafka.get("allow.auto.create.topics", "true").lower() != "false"
 
 
-def _ask(end: End) -> _Ask | None:
+def _needs_of(end: End) -> _Needs | None:
     """The cluster and the topics of an end. Raises OptionError, also for TLS and SASL."""
     if end.schema is None:
         options = parse_read_options(end.options, streaming=True)
-        return _Ask(end, _reached_by(options.kafka), sorted({*options.topics, *options.assigned}), options)
+        return _Needs(end, _reached_by(options.kafka), sorted({*options.topics, *options.assigned}), options)
     sink = lowered(end.options).get("sink", "topic").lower()
     if sink == "iceberg":  # to make that one opens its catalog
         table_writer(sink)
@@ -138,7 +138,7 @@ def _ask(end: End) -> _Ask | None:
         return None
     write = parse_sink_options(end.options, streaming=True, overwrite=False)
     needed = [write.topic] if write.topic is not None else []
-    return _Ask(end, _reached_by(kafka_settings(end.options)), needed, write=write)
+    return _Needs(end, _reached_by(kafka_settings(end.options)), needed, write=write)
 
 
 def _reached_by(kafka: Mapping[str, str]) -> ClientSettings:
@@ -148,7 +148,7 @@ def _reached_by(kafka: Mapping[str, str]) -> ClientSettings:
     return settings
 
 
-def _missing(cluster: Cluster, ask: _Ask, topic: str) -> Finding:
+def _missing(cluster: Cluster, ask: _Needs, topic: str) -> Finding:
     advice = f"`odradek topics create --topic {topic}` makes it"
     if ask.write is None:
         return Finding(ask.end.flow, f"reads topic {topic}, which does not exist: {advice}", stops=True)
@@ -166,8 +166,8 @@ def _makes_no_topics(cluster: Cluster) -> bool:
         return False
 
 
-def _answers(
-    settings: ClientSettings, asks: Sequence[_Ask], made: set[str], standing: Mapping[str, CheckpointState]
+def _check_cluster(
+    settings: ClientSettings, asks: Sequence[_Needs], made: set[str], standing: Mapping[str, CheckpointState]
 ) -> list[Finding]:
     """The problems of the ends in one cluster."""
     short = replace(
@@ -182,22 +182,22 @@ def _answers(
             found = [_missing(cluster, ask, topic) for topic, ask in needed.items() if topic not in there]
             for ask in asks:
                 if ask.read is not None and ask.end.flow in standing and not found:
-                    found += _lost(cluster, ask.end.flow, ask.read, standing[ask.end.flow])
+                    found += _lost_records(cluster, ask.end.flow, ask.read, standing[ask.end.flow])
         except ClusterError as error:
             flows = ", ".join(sorted({ask.end.flow for ask in asks}))
             return [Finding(flows, f"the cluster was not looked at, and a run waits for it: {error}")]
     return found
 
 
-def _needed(asks: Sequence[_Ask], made: set[str]) -> dict[str, _Ask]:
+def _needed(asks: Sequence[_Needs], made: set[str]) -> dict[str, _Needs]:
     """The topics that must exist, each with the end that needs it most."""
-    needed: dict[str, _Ask] = {}
-    for ask in sorted(asks, key=_Ask.is_made_by_brokers):
+    needed: dict[str, _Needs] = {}
+    for ask in sorted(asks, key=_Needs.is_made_by_brokers):
         needed |= {name: ask for name in ask.topics if name not in made | needed.keys()}
     return needed
 
 
-def _lost(cluster: Cluster, flow: str, options: ReadOptions, standing: CheckpointState) -> list[Finding]:
+def _lost_records(cluster: Cluster, flow: str, options: ReadOptions, standing: CheckpointState) -> list[Finding]:
     """A finding for each partition without the records that a checkpoint reads next. Raises ClusterError."""
     sources = [from_json(offset) for offset in standing.offsets]
     if len(sources) == 1:  # of several it is not known which one has these options
@@ -219,8 +219,8 @@ def _lost_ranges(
     cluster: Cluster, options: ReadOptions, sources: Sequence[Positions], ids: Mapping[str, UUID]
 ) -> list[LostRange]:
     known = {at: offset for one in sources for at, offset in one.items() if options.wants(*at)}
-    partitions = wanted_partitions(cluster, options, must_exist=False, topic_ids=ids)
+    partitions = selected_partitions(cluster, options, must_exist=False, topic_ids=ids)
     others = recreated_topics(ids, cluster.topic_ids)
-    marks = marks_of(cluster, partitions)
+    marks = offset_bounds(cluster, partitions)
     same = without_topics(known, others)
     return lost_ranges(known, others, marks, {}) + find_lost(same, marks.latest, marks.earliest, marks.latest)

@@ -25,7 +25,7 @@ CLOSES_WITHIN_S = 5.0
 TRIES_AGAIN_S = 0.5
 
 
-class Published:
+class StatusWriter:
     """Writes the statuses of `put`; a context manager."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Published:
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pipeline-progress", daemon=True)
 
-    def __enter__(self) -> Published:
+    def __enter__(self) -> StatusWriter:
         self._thread.start()
         return self
 

@@ -122,7 +122,7 @@ def refused_where(folder: Path) -> Iterator[None]:
     from pyspark.errors import PySparkException
 
     try:
-        with contextlib.redirect_stdout(_Beside()):
+        with contextlib.redirect_stdout(_StderrOutput()):
             yield
     except PySparkException as error:
         raise PipelineError(_where(error, folder) + first_line(error)) from None
@@ -140,7 +140,7 @@ def refused_where(folder: Path) -> Iterator[None]:
         raise PipelineError(_where(error, folder) + said) from None
 
 
-class _Beside(io.TextIOBase):
+class _StderrOutput(io.TextIOBase):
     """A stdout that writes to stderr and drops the lines of Spark's loader."""
 
     def __init__(self) -> None:

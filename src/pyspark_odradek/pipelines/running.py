@@ -28,7 +28,7 @@ from pyspark_odradek.pipelines.engine import Engine, Loaded
 from pyspark_odradek.pipelines.graph import TEMPORARY, VIEW, Graph
 from pyspark_odradek.pipelines.notes import STATUS, Notes
 from pyspark_odradek.pipelines.progress import Tally
-from pyspark_odradek.pipelines.published import Published
+from pyspark_odradek.pipelines.published import StatusWriter
 from pyspark_odradek.pipelines.refusals import advised, first_line, is_passing, name_of, short
 from pyspark_odradek.progress import read_progress
 from pyspark_odradek.query_metrics import QueryMetrics
@@ -96,9 +96,7 @@ class RetryPolicy:
         return True
 
 
-def again_while_it_passes(
-    attempt: Callable[[int], T], say: Callable[[str], None], pause: Callable[[float], object]
-) -> T:
+def retry_transient(attempt: Callable[[int], T], say: Callable[[str], None], pause: Callable[[float], object]) -> T:
     """Call `attempt` with the number of earlier attempts, and retry if Spark failed for a transient reason.
 
     Args:
@@ -130,7 +128,7 @@ class Run:
         *,
         mode: str,
         metrics: QueryMetrics | None = None,
-        published: Published | None = None,
+        published: StatusWriter | None = None,
     ) -> None:
         """`published` writes each status to a topic, too."""
         self.metrics, self.published = metrics, published
@@ -192,7 +190,7 @@ class Run:
                     self.notes.keep_flows(self.graph)
                 self._handle_event(message)
             self._count_progress()
-            if self.ends is not None and self.ends.patience_is_over():
+            if self.ends is not None and self.ends.is_overdue():
                 self._end()
                 return False
             self.write(self.state)
@@ -359,7 +357,7 @@ class Run:
     def _views(self, views: list[str]) -> None:
         say, self.say = self.say, lambda text: None
         try:
-            tables.look_again(self.engine, self.graph)
+            tables.refresh(self.engine, self.graph)
             self.once(refresh=views, full_refresh=[], full_refresh_all=False)
         finally:
             self.say = say
@@ -425,7 +423,7 @@ class Ends:
         """Wait for a signal, at most `seconds`; returns whether one has come."""
         return self._event.wait(seconds)
 
-    def patience_is_over(self) -> bool:
+    def is_overdue(self) -> bool:
         """Whether the signal came more than VIEW_S ago: then the run no longer waits for a view to be computed."""
         return self._asked_at is not None and time.monotonic() - self._asked_at > VIEW_S
 

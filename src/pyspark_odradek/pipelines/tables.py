@@ -44,10 +44,10 @@ def restore(engine: Engine, notes: Notes) -> None:
             f"CREATE TABLE IF NOT EXISTS {name} ({ddl}) USING {entry['provider']} {parts}"
             f"LOCATION {_text(entry['location'])}{properties}"
         )
-        _own(engine, catalog, entry)
+        _make_managed(engine, catalog, entry)
 
 
-def _own(engine: Engine, catalog: Any, entry: dict[str, Any]) -> None:
+def _make_managed(engine: Engine, catalog: Any, entry: dict[str, Any]) -> None:
     """Make a table a managed one. Spark does not truncate an external table, which one with a location is."""
     identifier = engine.identifier(entry["table"], entry["database"])
     table = catalog.getTableMetadata(identifier)
@@ -80,7 +80,7 @@ def existing(engine: Engine, graph: Graph) -> dict[str, Sequence[Column]]:
     return {name_of(table.identifier()): columns_of(table.schema()) for table in _existing(engine, graph)}
 
 
-def look_again(engine: Engine, graph: Graph) -> None:
+def refresh(engine: Engine, graph: Graph) -> None:
     """Refresh the session's lists of files of the tables: continuous streams have added files."""
     for table in _existing(engine, graph):
         engine.session.catalog().refreshTable(table.identifier().quotedString())

@@ -52,7 +52,7 @@ class RecordFormatError(Exception):
 
 
 @contextmanager
-def telling_where(topic: str, partition_id: int, offset: int) -> Iterator[None]:
+def locating_errors(topic: str, partition_id: int, offset: int) -> Iterator[None]:
     """Let RecordFormatError be the ClusterError that ends a query; `offset` is where reading stopped."""
     try:
         yield

@@ -35,7 +35,7 @@ from pyspark_odradek.record.decode import (
     Decoder,
     RecordFormatError,
     VisibleBatches,
-    telling_where,
+    locating_errors,
     whole_batches,
 )
 
@@ -118,7 +118,7 @@ class _RangeReader:
             raise NoTopicError(f"the topic {self.wanted.topic} was deleted and recreated")
         self._ask(connection, self.position)
         while True:
-            with telling_where(*self.partition, self.position):
+            with locating_errors(*self.partition, self.position):
                 answer = self._answer(connection)
             if answer is None:
                 if not self.is_done:
@@ -126,7 +126,7 @@ class _RangeReader:
                     continue
                 return
             fetched = memoryview(received(answer.records))
-            with telling_where(*self.partition, self.position):
+            with locating_errors(*self.partition, self.position):
                 batches = list(whole_batches(fetched, check_crc=settings.check_crcs))
             if not batches and time.monotonic() > deadline:
                 raise RetriableError(
@@ -136,7 +136,7 @@ class _RangeReader:
             following = batches[-1].last_offset + 1 if batches else self.position
             if following < self.wanted.end:
                 self._ask(connection, following)
-            with telling_where(*self.partition, self.position):
+            with locating_errors(*self.partition, self.position):
                 yield from self._decoded(fetched, batches, answer)
             self.position = max(self.position, following)
             if self.is_done:

@@ -68,7 +68,9 @@ class GroupMember:
         self._thread.join(CLOSE_PATIENCE_S)
         if self._thread.is_alive():
             log.warning(
-                "group %s was not left in %g s: it forgets this member by itself", self._group_id, CLOSE_PATIENCE_S
+                "group %s was not left in %g s: the member expires with its session",
+                self._group_id,
+                CLOSE_PATIENCE_S,
             )
 
     def _run(self) -> None:

@@ -14,7 +14,7 @@ from pyspark_odradek.client.cluster import GONE_PATIENCE_S, Cluster
 from pyspark_odradek.client.offsets import OffsetRange, Positions, TopicPartition, find_lost, flat
 from pyspark_odradek.errors import ClusterError, LostRange, OptionError, report
 from pyspark_odradek.options import EARLIEST, LATEST, Offsets, ReadOptions, Timestamps
-from pyspark_odradek.record.decode import telling_where, whole_batches
+from pyspark_odradek.record.decode import locating_errors, whole_batches
 
 log = logging.getLogger("pyspark_odradek")
 
@@ -30,7 +30,7 @@ class OffsetBounds:
     latest: Positions
 
 
-def wanted_partitions(
+def selected_partitions(
     cluster: Cluster,
     options: ReadOptions,
     *,
@@ -91,7 +91,7 @@ def lost_ranges(began: Positions, others: set[str], marks: OffsetBounds, seen: P
     return [LostRange(*p, began[p], max(began[p], seen.get(p, 0)), why) for p in left]
 
 
-def look(cluster: Cluster, partitions: list[TopicPartition], behind: Positions | None = None) -> OffsetBounds:
+def offset_bounds(cluster: Cluster, partitions: list[TopicPartition], behind: Positions | None = None) -> OffsetBounds:
     """Ask for both ends of the partitions; again for a while where an end lies before a position of `behind`."""
     deadline = time.monotonic() + GONE_PATIENCE_S
     while True:
@@ -230,7 +230,7 @@ def plan_ranges(
     recreated = recreated_topics(start_ids, end_ids)
     start, end = without_topics(start, recreated), without_topics(end, recreated)
     existing = _existing(cluster, {topic for topic, _ in end}, end, topic_ids=end_ids)
-    marks = look(cluster, sorted(end.keys() & existing), behind=end)
+    marks = offset_bounds(cluster, sorted(end.keys() & existing), behind=end)
     lost = find_lost(start, end, marks.earliest, marks.latest)
     report(lost, fail=options.fail_on_data_loss)
     ranges = []
@@ -286,7 +286,7 @@ def bytes_per_offset(cluster: Cluster, positions: Positions) -> float:
             for topic in answer.responses:
                 for part in topic.partitions:
                     fetched = memoryview(received(part.records))
-                    with telling_where(*partition, offset):
+                    with locating_errors(*partition, offset):
                         batches = list(whole_batches(fetched, check_crc=False))
                     if batches:
                         size += batches[-1].end
@@ -304,8 +304,8 @@ def samples(cluster: Cluster, options: ReadOptions) -> list[bytes]:
     from pyspark_odradek.spark_api import arrow_schema
 
     schema = arrow_schema(source_schema(False))
-    partitions = wanted_partitions(cluster, options, must_exist=True)
-    marks = look(cluster, partitions)
+    partitions = selected_partitions(cluster, options, must_exist=True)
+    marks = offset_bounds(cluster, partitions)
     found: list[bytes] = []
     for partition in partitions:
         end = marks.latest[partition]

@@ -34,13 +34,13 @@ from pyspark_odradek.source.fetch import read_range
 from pyspark_odradek.source.planning import (
     OffsetBounds,
     bytes_per_offset,
-    look,
     lost_ranges,
+    offset_bounds,
     plan_ranges,
     recreated_topics,
     refuse_another_query,
     resolve,
-    wanted_partitions,
+    selected_partitions,
     without_topics,
 )
 from pyspark_odradek.source.schema import source_schema
@@ -122,8 +122,8 @@ class BatchReader(_Reader, DataSourceReader):
         """One task a partition, or as many as `minPartitions` asks for."""
         cluster, options = self.cluster, self.options
         self.find_dead_letter_topic()
-        partitions = wanted_partitions(cluster, options, must_exist=True)
-        marks = look(cluster, partitions)
+        partitions = selected_partitions(cluster, options, must_exist=True)
+        marks = offset_bounds(cluster, partitions)
         end = resolve(cluster, options, partitions, marks, at_start=False)
         start = resolve(cluster, options, partitions, marks, at_start=True, until=end)
         ids = cluster.topic_ids
@@ -155,9 +155,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         Spark stores the end of a batch, and requests the start of the first batch again if the query ended before that
         batch was complete. If the start is the end of the log, which may change, the first batch is empty.
         """
-        partitions = wanted_partitions(self.cluster, self.options, must_exist=True)
+        partitions = selected_partitions(self.cluster, self.options, must_exist=True)
         ids = dict(self.cluster.topic_ids)
-        marks = look(self.cluster, partitions)
+        marks = offset_bounds(self.cluster, partitions)
         start = to_json(resolve(self.cluster, self.options, partitions, marks, at_start=True), ids)
         if self.options.may_start_at_the_end:
             self._first_end = start
@@ -201,8 +201,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the end of this run: later records are not read."""
-        partitions = wanted_partitions(self.cluster, self.options, must_exist=True)
-        self._target = look(self.cluster, partitions).latest
+        partitions = selected_partitions(self.cluster, self.options, must_exist=True)
+        self._target = offset_bounds(self.cluster, partitions).latest
 
     def partitions(self, start: SourceOffset, end: SourceOffset) -> Sequence[InputPartition]:
         """The tasks of a batch. Raises DataLossError, ClusterError."""
@@ -241,14 +241,14 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _available(self, began: Positions, began_ids: dict[str, UUID]) -> tuple[Positions, Positions]:
         """(the end of all that can be read, where each of these partitions stands)."""
-        partitions = wanted_partitions(self.cluster, self.options, must_exist=False, known=began, topic_ids=began_ids)
+        partitions = selected_partitions(self.cluster, self.options, must_exist=False, known=began, topic_ids=began_ids)
         if self._target is not None:
             partitions = [partition for partition in partitions if partition in self._target or partition in began]
         # Known before the ends are: if a topic is recreated in between, nothing is read of it by the old one's id.
         self._topic_ids = began_ids | self.cluster.topic_ids
         others = recreated_topics(began_ids, self._topic_ids)
         same = without_topics(began, others)
-        marks = look(self.cluster, partitions, behind=same)
+        marks = offset_bounds(self.cluster, partitions, behind=same)
         self._give_up(began, others, marks)
         self._latest = dict(marks.latest)
         end = self._within_limits(began, dict(marks.latest))

@@ -151,13 +151,13 @@ class DeltaStreamWriter(TableStreamWriter):
                     log.warning("another commit of %s came first; batch %d is merged again", self.path, task.batch_id)
                 log.info("another commit of %s came first: %s", self.path, error)
             except (DeltaError, OSError) as error:
-                raise ClusterError(f"batch {task.batch_id} was refused by {self.path}: {_said(error)}") from None
+                raise ClusterError(f"batch {task.batch_id} was refused by {self.path}: {_summary(error)}") from None
             except ClusterError:
                 raise
             except Exception as error:  # of delta-rs, too, where it cannot read what it has just committed
                 raise ClusterError(
                     f"whether batch {task.batch_id} is in {self.path} is not known, a restart looks for it: "
-                    f"{_said(error)}"
+                    f"{_summary(error)}"
                 ) from error
         raise ClusterError(
             f"{self.path}: {TRIES} commits of others came between; batch {task.batch_id} was not written"
@@ -199,7 +199,7 @@ class DeltaStreamWriter(TableStreamWriter):
                 DeltaTable.create(self.path, wanted, mode="ignore", partition_by=self.partition_columns or None)
             return self._fitting(DeltaTable(self.path), DeltaSchema.from_arrow(wanted))
         except (DeltaError, OSError) as error:
-            raise ClusterError(f"cannot open the table {self.path}: {_said(error)}") from None
+            raise ClusterError(f"cannot open the table {self.path}: {_summary(error)}") from None
 
     def _fitting(self, table: DeltaTable, ours: DeltaSchema) -> DeltaTable:
         _refuse_what_is_not_kept(table, self.path)
@@ -289,7 +289,9 @@ def _columns_that_fit(path: str) -> Iterator[None]:
     except (DeltaError, OSError):
         raise
     except Exception as error:  # delta-rs raises no class of its own for it
-        raise OptionError(f"the table {path} does not take the columns: {_said(error)}. Rename or drop them") from None
+        raise OptionError(
+            f"the table {path} does not take the columns: {_summary(error)}. Rename or drop them"
+        ) from None
 
 
 def _never_null(table: DeltaTable) -> list[str]:
@@ -313,7 +315,7 @@ def _refuse_what_is_not_kept(table: DeltaTable, path: str) -> None:
         )
 
 
-def _said(error: Exception) -> str:
+def _summary(error: Exception) -> str:
     """The first line of an error; the others are the place in delta-rs that raised it."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 

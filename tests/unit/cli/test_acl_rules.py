@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.cli.acl_rules import resources_of, wanted_of
+from odradek.cli.acl_rules import requested_resources, resources_of
 from odradek.cli.errors import CliError
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.server.authorization import CLUSTER_OPERATIONS, GROUP_OPERATIONS, TOPIC_OPERATIONS
@@ -24,7 +24,7 @@ def taken(kind: AclResourceType) -> set[AclOperation]:
     for operation in AclOperation:
         if operation >= AclOperation.ALL:
             try:
-                wanted_of(resources, [operation.name], producer=False, consumer=False)
+                requested_resources(resources, [operation.name], producer=False, consumer=False)
             except CliError:
                 continue
             found.add(operation)

@@ -10,7 +10,7 @@ import pytest
 from odradek.admin.offset_reset import Position, ResetPlan
 from odradek.cli.configs import parse_config_list
 from odradek.cli.errors import CliError
-from odradek.cli.offsets import export_plan, parse_datetime, parse_duration_ms, parse_topic, wanted_position
+from odradek.cli.offsets import export_plan, parse_datetime, parse_duration_ms, parse_topic, requested_position
 
 NOTHING: dict[str, Any] = {
     "earliest": False,
@@ -36,13 +36,13 @@ NOTHING: dict[str, Any] = {
     ],
 )
 def test_one_position(given: dict[str, Any], position: Position) -> None:
-    assert wanted_position(**NOTHING | given) == position
+    assert requested_position(**NOTHING | given) == position
 
 
 @pytest.mark.parametrize("given", [{}, {"earliest": True, "latest": True}, {"offset": 0, "shift": 0}])
 def test_exactly_one_position_is_required(given: dict[str, Any]) -> None:
     with pytest.raises(CliError, match="say where to, once"):
-        wanted_position(**NOTHING | given)
+        requested_position(**NOTHING | given)
 
 
 def test_topics_with_partitions() -> None:
@@ -77,7 +77,7 @@ def test_a_plan_that_was_exported_is_read(count: int, tmp_path: Path) -> None:
     plans = [ResetPlan(f"g{n}", {("t,opic", 0): (None, 5), ("u", 3): (1, 6 + n)}) for n in range(count)]
     path = tmp_path / "plan.csv"
     path.write_text(export_plan(plans))
-    listed = wanted_position(**NOTHING | {"file": path}).listed
+    listed = requested_position(**NOTHING | {"file": path}).listed
     groups = [""] if count == 1 else ["g0", "g1"]
     assert listed == {group: {("t,opic", 0): 5, ("u", 3): 6 + n} for n, group in enumerate(groups)}
 
@@ -87,9 +87,9 @@ def test_an_invalid_plan_file(text: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.csv"
     path.write_text(text)
     with pytest.raises(CliError, match="line 1 is not topic,partition,offset"):
-        wanted_position(**NOTHING | {"file": path})
+        requested_position(**NOTHING | {"file": path})
     with pytest.raises(CliError, match="No such file"):
-        wanted_position(**NOTHING | {"file": tmp_path / "missing"})
+        requested_position(**NOTHING | {"file": tmp_path / "missing"})
 
 
 @pytest.mark.parametrize(
@@ -114,5 +114,5 @@ def test_malformed_settings_are_refused(text: str) -> None:
 
 
 def test_datetimes_before_1970_are_the_beginning() -> None:
-    assert wanted_position(**NOTHING | {"duration": "P100000D"}) == Position(timestamp_ms=0)
-    assert wanted_position(**NOTHING | {"datetime_text": "1960-01-01T00:00:00"}) == Position(timestamp_ms=0)
+    assert requested_position(**NOTHING | {"duration": "P100000D"}) == Position(timestamp_ms=0)
+    assert requested_position(**NOTHING | {"datetime_text": "1960-01-01T00:00:00"}) == Position(timestamp_ms=0)

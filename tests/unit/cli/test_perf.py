@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from odradek.cli.errors import CliError
 from odradek.cli.perf.histogram import Histogram
-from odradek.cli.perf.load import MARK, Counting, Load, Seen, Window, marked, parse_sizes, payloads
+from odradek.cli.perf.load import MARK, Counting, Load, ReceivedNumbers, Window, marked, parse_sizes, payloads
 from odradek.cli.perf.picture import draw
 from odradek.cli.perf.report import as_json, consumer_line, latency_rows, producer_summary, write_csv
 from odradek.cli.perf.run import Outcome, unread
@@ -52,7 +52,7 @@ def test_an_empty_histogram() -> None:
 
 @given(st.lists(st.integers(0, 50), max_size=100))
 def test_received_numbers_are_counted_in_any_order(numbers: list[int]) -> None:
-    seen = Seen()
+    seen = ReceivedNumbers()
     for number in numbers:
         seen.add(number)
     assert (seen.count, seen.repeated) == (len(set(numbers)), len(numbers) - len(set(numbers)))
@@ -60,7 +60,7 @@ def test_received_numbers_are_counted_in_any_order(numbers: list[int]) -> None:
 
 
 def test_records_without_acknowledgement_are_not_missing() -> None:
-    seen = Seen()
+    seen = ReceivedNumbers()
     for number in (0, 1, 3):
         seen.add(number)
     # Three were acknowledged and three were read, and yet one is to come.

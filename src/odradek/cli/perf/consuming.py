@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from odradek.cli.perf.load import MARK, Counting, Seen
+from odradek.cli.perf.load import MARK, Counting, ReceivedNumbers
 
 POLL_S = 0.1
 BATCH = 1_000
@@ -25,7 +25,7 @@ class Reader(Counting):
 
         super().__init__()
         # Which records have come, by the thread that sent them.
-        self.seen: dict[int, Seen] = {}
+        self.seen: dict[int, ReceivedNumbers] = {}
         self.positions = dict(offsets)
         self._consumer = consumer
         self._run = run
@@ -78,7 +78,7 @@ class Reader(Counting):
         run, thread, number, due_ns = MARK.unpack_from(value)
         if run != self._run:
             return
-        self.seen.setdefault(thread, Seen()).add(number)
+        self.seen.setdefault(thread, ReceivedNumbers()).add(number)
         self.window.read += 1
         self.window.read_bytes += len(value)
         self.window.read_us.add((now_ns - due_ns) // 1000)

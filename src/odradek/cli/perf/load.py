@@ -117,7 +117,7 @@ class Counting:
         self.stopping.set()
 
 
-class Seen:
+class ReceivedNumbers:
     """A set of received numbers 0, 1, 2, …; stores only those that are out of order."""
 
     __slots__ = ("_ahead", "below", "count", "repeated")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from odradek.cli.perf.consuming import Reader
-from odradek.cli.perf.load import Seen, Window
+from odradek.cli.perf.load import ReceivedNumbers, Window
 from odradek.cli.perf.producing import Sender
 
 TICK_S = 0.02
@@ -153,7 +153,7 @@ class Run:
         outcome.lost = sum(1 for _ in self._unread())
 
 
-def unread(seen: Mapping[int, Seen], sent: Sequence[tuple[int, Collection[int]]]) -> Iterator[int]:
+def unread(seen: Mapping[int, ReceivedNumbers], sent: Sequence[tuple[int, Collection[int]]]) -> Iterator[int]:
     """The numbers of acknowledged records that were not read.
 
     Args:

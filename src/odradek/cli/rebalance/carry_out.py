@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from odradek.cli.errors import CliError
-from odradek.cli.partition_moves import View, end_throttle, look, progress, throttle_moves
+from odradek.cli.partition_moves import View, end_throttle, load_view, progress, throttle_moves
 from odradek.cli.partition_plan import Assignment, Replicas
 from odradek.cli.partitions import refused
 from odradek.cli.rebalance.balance import Weights
@@ -70,7 +70,7 @@ async def carry_out(
         CliError: a partition was refused; moves in progress continue.
         ApiError.
     """
-    known = (await look(cluster)).partitions
+    known = (await load_view(cluster)).partitions
     present = {key: replicas for key, replicas in wanted.items() if key in known}
     left = sorted((await left_of(cluster, present)).items())
     note(f"{len(present) - len(left)} of {len(present)} partitions are in place")
@@ -87,7 +87,7 @@ async def carry_out(
 
 
 async def _move(cluster: Cluster, batch: dict[TopicPartition, Replicas], throttle: int) -> None:
-    view = await look(cluster)
+    view = await load_view(cluster)
     batch = {key: replicas for key, replicas in batch.items() if key in view.partitions}
     ongoing = await ongoing_reassignments(cluster, batch)
     for key, move in ongoing.items():

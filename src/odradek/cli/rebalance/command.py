@@ -94,14 +94,14 @@ def command(
 
 
 async def _look(cluster: Cluster, topic: str | None, watch_s: float) -> tuple[View, dict[TopicPartition, Weights]]:
-    from odradek.cli.partition_moves import look
+    from odradek.cli.partition_moves import load_view
     from odradek.cli.rebalance.carry_out import weigh
     from odradek.client.reassignment import ongoing_reassignments
 
     ongoing = await ongoing_reassignments(cluster)
     if ongoing:
         raise CliError(f"{len(ongoing)} partitions move: wait for them; `odradek partitions status` shows them")
-    view = await look(cluster, topic=topic)
+    view = await load_view(cluster, topic=topic)
     return view, await weigh(cluster, view, watch_s)
 
 

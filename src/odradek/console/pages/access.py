@@ -51,7 +51,7 @@ def register(console: Console) -> None:
         await _quotas(page)
 
 
-class _Asked:
+class _Listing:
     """A table whose rows are requested once, and again after each change."""
 
     def __init__(
@@ -101,7 +101,7 @@ async def _acls(page: Page) -> None:
         for at, (name, label) in enumerate(labels.items())
     ]
     columns.append(Column("host", "Host", lambda row: row.host, wide=True))
-    table = _Asked(page, columns, all_acls, "No ACL.", plan_acl_removal)
+    table = _Listing(page, columns, all_acls, "No ACL.", plan_acl_removal)
     await table.show(searched=True)
     if not page.may(Right.CHANGE):
         return
@@ -123,7 +123,7 @@ async def _acls(page: Page) -> None:
     ui.button("Preview", on_click=lambda: table.carry_out(planning))
 
 
-async def _ask_users(cluster: Cluster) -> list[tuple[str, str]]:
+async def _list_users(cluster: Cluster) -> list[tuple[str, str]]:
     found = await list_users(cluster)
     return [(user, ", ".join(sorted(mechanisms))) for user, mechanisms in found.items()]
 
@@ -134,7 +134,7 @@ async def _users(page: Page) -> None:
         Column("user", "User", lambda row: row[0]),
         Column("mechanisms", "Mechanisms", lambda row: row[1]),
     ]
-    table = _Asked(page, columns, _ask_users, "No user.", lambda cluster, row: plan_user_removal(cluster, row[0]))
+    table = _Listing(page, columns, _list_users, "No user.", lambda cluster, row: plan_user_removal(cluster, row[0]))
     await table.show(searched=False)
     if not page.may(Right.CHANGE):
         return
@@ -160,7 +160,7 @@ async def _users(page: Page) -> None:
         ui.button("Preview").on("click", set_password, js_handler=take)
 
 
-async def _ask_quotas(cluster: Cluster) -> list[tuple[Entity, str, float]]:
+async def _list_quotas(cluster: Cluster) -> list[tuple[Entity, str, float]]:
     return [(entity, key, value) for entity, values in await list_quotas(cluster, {}) for key, value in values.items()]
 
 
@@ -171,8 +171,8 @@ async def _quotas(page: Page) -> None:
         Column("key", "Quota", lambda row: row[1]),
         Column("value", "Value", lambda row: f"{row[2]:,.10g}", lambda row: row[2], right=True),
     ]
-    table = _Asked(
-        page, columns, _ask_quotas, "No quota.", lambda cluster, row: plan_quota_removal(cluster, row[0], row[1])
+    table = _Listing(
+        page, columns, _list_quotas, "No quota.", lambda cluster, row: plan_quota_removal(cluster, row[0], row[1])
     )
     await table.show(searched=False)
     if not page.may(Right.CHANGE):
