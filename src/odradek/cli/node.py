@@ -80,7 +80,7 @@ def run(arguments: NodeArguments) -> int:
 
 
 def run_node(arguments: NodeArguments) -> int:
-    """As `run`, but raises errors: OdradekError, OSError."""
+    """As `run`, but raises errors of a configuration: OdradekError, OSError."""
     from odradek.common.real_io import RealDisk
     from odradek.server.startup.format import ensure_formatted
     from odradek.server.startup.honoured_settings import honoured_settings
@@ -99,14 +99,28 @@ def run_node(arguments: NodeArguments) -> int:
     disk.close()
     try:
         return run_process(settings)
-    except OSError as error:
-        taken = error.errno == errno.EADDRINUSE and not _is_of_metrics(error, settings)
-        if not (taken and arguments.has_default_listeners):
-            raise
-        other = (port or BROKER_PORT) % 60_000 + 200
-        hint = f"stop who listens there, or take other ports with `odradek broker --port {other}`"
-        raise errors.CliError(f"{error.strerror or error}; {hint}") from None
+    except (OdradekError, OSError) as error:
+        failure: OdradekError | OSError = error
+        if isinstance(error, OSError) and arguments.has_default_listeners and _is_taken(error, settings):
+            other = (port or BROKER_PORT) % 60_000 + 200
+            hint = f"stop who listens there, or take other ports with `odradek broker --port {other}`"
+            failure = errors.CliError(f"{error.strerror or error}; {hint}")
+    return _report(failure, settings)
 
 
-def _is_of_metrics(error: OSError, settings: BrokerSettings) -> bool:
-    return settings.metrics_address is not None and f", {settings.metrics_address[1]})" in str(error)
+def _is_taken(error: OSError, settings: BrokerSettings) -> bool:
+    """Whether the port of a listener is taken, not that of the metrics."""
+    is_of_metrics = settings.metrics_address is not None and f", {settings.metrics_address[1]})" in str(error)
+    return error.errno == errno.EADDRINUSE and not is_of_metrics
+
+
+def _report(failure: OdradekError | OSError, settings: BrokerSettings) -> int:
+    """Write why the node ended as its log is written; returns the exit code."""
+    from odradek.common.log_lines import get_logger
+    from odradek.server.network.slow_requests import JSON, LogLinesConfig
+
+    if settings.build(LogLinesConfig).line_format != JSON:
+        return errors.report(failure, sys.stderr)
+    for line in errors.lines(failure):
+        get_logger("server.broker").error("the node ended", reason=line)
+    return errors.exit_code(failure)

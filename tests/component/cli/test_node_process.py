@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.nodes.node import free_port
 
 
 def test_a_node_does_not_import_the_command_line_framework() -> None:
@@ -29,3 +33,16 @@ def test_a_wrong_setting_is_reported_in_one_line(line: str, code: int, said: str
     assert ended.returncode == code
     assert ended.stderr.startswith(said)
     assert "Traceback" not in ended.stderr
+
+
+def test_a_log_in_json_says_in_json_why_a_node_ended(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        listeners = f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{free_port()}"
+        command = [sys.executable, "-m", "odradek", "broker", "--override", listeners]
+        command += ["--override", "odradek.log.format=json"]
+        ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == 1
+    last = [json.loads(line) for line in ended.stderr.splitlines()][-1]
+    assert (last["level"], last["event"]) == ("ERROR", "the node ended")
+    assert f", {port})" in last["reason"]
