@@ -67,13 +67,13 @@ def _command(site: ProcessCluster, *words: str) -> list[str]:
     return [sys.executable, "-m", "odradek", *words, "--bootstrap-server", site.bootstrap_servers]
 
 
-def await_true(there: Callable[[], bool], what: str) -> None:
-    """Look again and again. Raises TimeoutError after TIMEOUT_S."""
-    deadline = time.monotonic() + TIMEOUT_S
+def await_true(there: Callable[[], bool], what: str, within_s: float = TIMEOUT_S, every_s: float = 0.1) -> None:
+    """Look again and again. Raises TimeoutError."""
+    deadline = time.monotonic() + within_s
     while not there():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {TIMEOUT_S:g} s")
-        time.sleep(0.1)
+            raise TimeoutError(f"{what}: not within {within_s:g} s")
+        time.sleep(every_s)
 
 
 class Reading(threading.Thread):

@@ -1,9 +1,9 @@
-"""What several examples do with topics: make one, write to it without gaps, and read one to its end."""
+"""What several examples do with topics: make one, write to it without gaps, or in transactions, and read one whole."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -13,6 +13,7 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
+    Producer,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -38,6 +39,44 @@ def refuse_failure(error: KafkaError | None, _: object) -> None:
     """For `on_delivery`: end where a record is not stored. Later ones may be: going on would hide the gap."""
     if error is not None:
         raise KafkaException(error)
+
+
+def transactional_producer(bootstrap: str, transactional_id: str) -> Producer:
+    """A producer that may begin a transaction. Those that an earlier one of this id left have ended."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": 10_000,
+            # Otherwise send_offsets_to_transaction may hang once no broker was reachable (librdkafka #5511).
+            "metadata.recovery.strategy": "none",
+            "log_level": 2,
+        }
+    )
+    producer.init_transactions(TIMEOUT_S)
+    return producer
+
+
+def commit_with_offsets(producer: Producer, offsets: list[TopicPartition], consumer: Consumer) -> None:
+    """Commit the transaction, and in it that the consumer's group has got so far. Waits for brokers that are away.
+
+    Raises:
+        KafkaException: the transaction is to be aborted, or another producer has this one's id.
+    """
+    group = consumer.consumer_group_metadata()
+    _retry(lambda: producer.send_offsets_to_transaction(offsets, group, TIMEOUT_S))
+    _retry(lambda: producer.commit_transaction(TIMEOUT_S))
+
+
+def _retry(call: Callable[[], None]) -> None:
+    while True:
+        try:
+            call()
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+            time.sleep(0.05)  # some errors come at once
 
 
 def reader(bootstrap: str) -> Consumer:

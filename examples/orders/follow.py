@@ -11,14 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from examples.orders.model import Event, Order, apply
-from examples.topics import records
+from examples.topics import TIMEOUT_S, commit_with_offsets, records, transactional_producer
 
 BATCH = 200
 POLL_S = 0.3
-TIMEOUT_S = 30.0
 # How often a member says how far it is: soon where events come, rarely where none do.
 BUSY_S, IDLE_S = 2.0, 30.0
 
@@ -43,16 +42,7 @@ class Follower:
         # Partition → order → its state. A partition is here only while it is ours.
         self._known: dict[int, dict[str, Order]] = {}
         self._ended: set[int] = set()
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "transactional.id": f"{group}-{member}",
-                "transaction.timeout.ms": 10_000,
-                # Otherwise send_offsets_to_transaction may hang once no broker was reachable (librdkafka #5511).
-                "metadata.recovery.strategy": "none",
-            }
-        )
-        self._producer.init_transactions(TIMEOUT_S)
+        self._producer = transactional_producer(bootstrap, f"{group}-{member}")
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -95,8 +85,7 @@ class Follower:
         try:
             following = {message.partition() or 0: self._take(message) for message in messages}
             offsets = [TopicPartition(self._events, partition, offset) for partition, offset in following.items()]
-            self._producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), TIMEOUT_S)
-            self._commit()
+            commit_with_offsets(self._producer, offsets, self._consumer)
             self._count += len(messages)
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
@@ -122,15 +111,6 @@ class Follower:
         order = orders[event.order] = apply(orders.get(event.order), event)
         self._producer.produce(self._orders, order.to_json(), message.key(), partition)
         return (message.offset() or 0) + 1
-
-    def _commit(self) -> None:
-        while True:
-            try:
-                self._producer.commit_transaction(TIMEOUT_S)
-                return
-            except KafkaException as error:
-                if not error.args[0].retriable():
-                    raise
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         consumer.assign(self._begin_at_committed([each.partition for each in partitions]))

@@ -12,7 +12,7 @@ import sys
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-from examples.topics import TIMEOUT_S
+from examples.topics import commit_with_offsets, transactional_producer
 
 ORDERS, SHARED = "orders", "orders.shared"
 # A field that is not listed stays, also one that is added to the orders later.
@@ -32,16 +32,7 @@ def shared(value: bytes) -> bytes | None:
 
 def run(bootstrap: str) -> None:
     """Share orders until the process is ended."""
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "transactional.id": SHARED,
-            "transaction.timeout.ms": 10_000,
-            # Otherwise send_offsets_to_transaction may hang once no broker was reachable (librdkafka #5511).
-            "metadata.recovery.strategy": "none",
-        }
-    )
-    producer.init_transactions(TIMEOUT_S)
+    producer = transactional_producer(bootstrap, SHARED)
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -74,8 +65,7 @@ def share(messages: list[Message], consumer: Consumer, producer: Producer) -> No
             producer.produce(SHARED, value, partition=message.partition() or 0)
         following[message.partition() or 0] = (message.offset() or 0) + 1
     offsets = [TopicPartition(ORDERS, partition, offset) for partition, offset in following.items()]
-    producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), TIMEOUT_S)
-    producer.commit_transaction(TIMEOUT_S)
+    commit_with_offsets(producer, offsets, consumer)
 
 
 if __name__ == "__main__":
