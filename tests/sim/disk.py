@@ -174,6 +174,9 @@ class SimDisk:
     def list_dir(self, path: Path) -> list[str]:
         return sorted(self._directory(path).seen)
 
+    def is_taken(self, path: Path) -> bool:
+        return self.exists(path)
+
     def make_dirs(self, path: Path) -> None:
         for each in [*reversed(path.parents), path]:
             node = self._tree.find(each)

@@ -148,6 +148,10 @@ class Disk(Protocol):
         """Names in a directory, sorted; raises FileNotFoundError."""
         ...
 
+    def is_taken(self, path: Path) -> bool:
+        """Whether anything has this name, a link to nothing included."""
+        ...
+
     def make_dirs(self, path: Path) -> None:
         """Create a directory and its missing parents; no error where it exists."""
         ...

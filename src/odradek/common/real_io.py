@@ -233,6 +233,9 @@ class RealDisk:
         # iterdir creates a Path for each name, which takes half of the time of a start with thousands of logs.
         return sorted(self._spares.lend(lambda: os.listdir(path)))  # noqa: PTH208 - the names alone are wanted
 
+    def is_taken(self, path: Path) -> bool:
+        return os.path.lexists(path)
+
     def make_dirs(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 

@@ -94,15 +94,19 @@ def read_topic_id(disk: Disk, directory: Path) -> UUID | None:
 
 
 def write_topic_id(disk: Disk, directory: Path, topic_id: UUID) -> None:
-    """Write partition.metadata with one write; the log's first flush syncs it. Raises OSError.
+    """Write partition.metadata, which is not there yet, with one write; the log's first flush syncs it. Raises OSError.
 
     After a loss of power the file is missing, complete, or damaged and then rewritten.
     """
     text = f"version: {_VERSION}\ntopic_id: {base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip('=')}"
-    path = directory / PARTITION_METADATA
-    disk.remove(path)
-    file = disk.open(path, create=True)
+    file = disk.open(directory / PARTITION_METADATA, create=True)
     try:
         file.write_at(0, [text.encode()])
     finally:
         file.close()
+
+
+def replace_topic_id(disk: Disk, directory: Path, topic_id: UUID) -> None:
+    """Do `write_topic_id` in place of a damaged file."""
+    disk.remove(directory / PARTITION_METADATA)
+    write_topic_id(disk, directory, topic_id)

@@ -17,7 +17,7 @@ from uuid import UUID
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import Clock, Disk, is_disk_full, make_dirs_durably, read_file
 from odradek.common.topic_names import TopicPartition
-from odradek.log.checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, write_topic_id
+from odradek.log.checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, replace_topic_id, write_topic_id
 from odradek.log.compaction.offsets import CleanedOffsets
 from odradek.log.config import LogConfig
 from odradek.log.dir_names import future_name
@@ -277,9 +277,10 @@ class LogManager:
         preferred = self.futures.preferred.pop((topic, partition_id), None)
         chosen = log_dir or (preferred if preferred in self.online_dirs() else None) or self._emptiest_dir()
         directory = chosen / f"{topic}-{partition_id}"
-        if self.disk.is_link(directory):
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} is a symbolic link")
-        free_name(self.files, directory, self.random_bits())
+        if self.disk.is_taken(directory):
+            if self.disk.is_link(directory):
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} is a symbolic link")
+            free_name(self.files, directory, self.random_bits())
         self.forget_cleaned((topic, partition_id), chosen)
         self.forget_offsets((topic, partition_id), chosen)
         config = LogConfig.from_overrides(self.base_config, overrides)
@@ -312,7 +313,7 @@ class LogManager:
         log.config = LogConfig.from_overrides(self.base_config, overrides)
         if self.topic_ids[log.topic_partition] is None:
             try:
-                write_topic_id(self.disk, log.directory, topic_id)
+                replace_topic_id(self.disk, log.directory, topic_id)
             except OSError as error:
                 if not is_disk_full(error):
                     raise StorageError(log.log_dir, f"{log.directory}: {error}") from error

@@ -18,22 +18,18 @@ class PartitionDir:
 
     Attributes:
         files: the open files of the broker.
+        log_dir: the one of log.dirs that the directory is in.
         is_detached: the directory belongs to no partition any more, or its disk failed.
         is_new: its name is not durable before the next flush; set by the function that creates or renames it.
     """
 
-    __slots__ = ("files", "is_detached", "is_new", "path")
+    __slots__ = ("files", "is_detached", "is_new", "log_dir", "path")
 
     def __init__(self, files: FileCache, path: Path) -> None:
         self.files = files
-        self.path = path
+        self.path, self.log_dir = path, path.parent
         self.is_detached = False
         self.is_new = False
-
-    @property
-    def log_dir(self) -> Path:
-        """One of log.dirs."""
-        return self.path.parent
 
     def failed(self, error: OSError) -> StorageError:
         """The error of a failed operation, with which the log directory goes offline."""
@@ -81,5 +77,5 @@ class PartitionDir:
         """
         self.files.disk.rename(self.path, path)
         self.files.forget_below(self.path)
-        self.path = path
+        self.path, self.log_dir = path, path.parent
         self.is_new = True

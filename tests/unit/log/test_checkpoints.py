@@ -14,6 +14,7 @@ from odradek.log.checkpoints import (
     read_lines,
     read_offsets,
     read_topic_id,
+    replace_topic_id,
     write_lines,
     write_lines_if_space,
     write_offsets,
@@ -94,7 +95,7 @@ def test_a_topic_id_is_kept_as_kafka_keeps_it(tmp_path: Path) -> None:
     write_topic_id(DISK, tmp_path, TOPIC_ID)
     assert (tmp_path / "partition.metadata").read_text() == "version: 0\ntopic_id: ASNFZ4mrze_-3LqYdlQyEA"
     assert read_topic_id(DISK, tmp_path) == TOPIC_ID
-    write_topic_id(DISK, tmp_path, UUID(int=7))
+    replace_topic_id(DISK, tmp_path, UUID(int=7))
     assert read_topic_id(DISK, tmp_path) == UUID(int=7)
 
 

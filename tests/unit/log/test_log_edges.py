@@ -311,6 +311,7 @@ def test_links_and_second_directories_of_a_partition_are_left_alone(tmp_path: Pa
     manager.create("t", 1, UUID(int=1), {})
     ended(manager)
     (root / "t-7").symlink_to(elsewhere)
+    (root / "t-8").symlink_to(tmp_path / "nowhere")
     (root / "t-01").mkdir()
     (root / "__cluster_metadata-0").mkdir()
     manager = started(root)
@@ -318,6 +319,7 @@ def test_links_and_second_directories_of_a_partition_are_left_alone(tmp_path: Pa
     assert list(elsewhere.iterdir()) == []
     assert sum("ignored" in note for note in manager.notes) == 2, manager.notes
     refused(lambda: manager.create("t", 7, UUID(int=1), {}))
+    refused(lambda: manager.create("t", 8, UUID(int=1), {}))
     ended(manager)
 
 
@@ -326,7 +328,7 @@ def test_the_id_that_a_damaged_file_lost_is_stored_again(tmp_path: Path) -> None
     manager.create("t", 1, UUID(int=1), {})
     ended(manager)
     path = tmp_path / "t-1" / "partition.metadata"
-    path.write_text("nothing")
+    path.write_text("nothing" * 20)
     manager = started(tmp_path)
     assert manager.topic_ids["t", 1] is None
     log = manager.create("t", 1, UUID(int=5), {"retention.ms": "7"})
