@@ -16,7 +16,11 @@ from odradek.common.errors import ApiError
 from odradek.common.ports import make_dirs_durably
 from odradek.log.manager import LogManager
 from odradek.log.truncation import truncate_to
+from odradek.metadata.publisher import MetadataPublisher
+from odradek.protocol.messages.partition_record import PartitionRecord
+from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.replica.log_dir_move import LogDirMove, Stage
+from odradek.replica.manager import ReplicaManager
 from tests.sim.disk import DiskFaults
 from tests.sim.planted_directories import CAUGHT_BY_SEED, DIRECTORY_BUGS
 from tests.support.disks.crashing import CrashingDisk
@@ -25,6 +29,7 @@ from tests.support.planted.log_bugs import IN_MOVES
 from tests.unit.replica.test_log_dir_moves import (
     CONFIG,
     IDS,
+    ME,
     ONE,
     TOPIC_ID,
     TWO,
@@ -137,6 +142,25 @@ async def a_start_with_one_disk_of_two_is_no_clean_one() -> None:
         assert known == (-1 if lost else BROKER_EPOCH)
 
 
+async def a_replica_of_a_failed_directory_is_offline() -> None:
+    """An empty log in the other directory would give acknowledged offsets once more."""
+    logs, _, _ = make(Random(1))
+    for directory in logs.directories:
+        directory.directory_id = IDS[directory.path]
+    logs.take_offline(TWO, "dead")
+    publisher = MetadataPublisher()
+    replicas = ReplicaManager(ME, logs, fetch_max_bytes=2**20)
+    publisher.subscribe(replicas.on_metadata)
+    records = [
+        TopicRecord(name="u", topic_id=UUID(int=6)),
+        PartitionRecord(
+            partition_id=0, topic_id=UUID(int=6), replicas=[ME], isr=[ME], leader=ME, directories=[IDS[TWO]]
+        ),
+    ]
+    publisher.committed(list(enumerate(records)), 1)
+    assert logs.get(("u", 0)) is None
+
+
 def started(disk: CrashingDisk, assigned: Callable[[str, int], UUID | None]) -> LogManager:
     """The logs of the next process."""
     logs = LogManager(disk, FixedClock(), [ONE, TWO], CONFIG, Random(1))
@@ -152,6 +176,7 @@ CAUGHT: dict[str, Callable[[], Awaitable[None]]] = {
     "the copy knows no producers": a_copy_knows_who_wrote_it,
     "a move of long ago goes on after a cut": a_copy_of_a_log_that_was_cut_and_grew_again_is_cut_too,
     "every copy that a start finds is the log": a_copy_that_is_not_the_log_does_not_become_it,
+    "replicas of a lost directory are recreated": a_replica_of_a_failed_directory_is_offline,
     "one good directory speaks for all": a_start_with_one_disk_of_two_is_no_clean_one,
 }
 
