@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -38,7 +39,11 @@ def parser_of(name: str, description: str | None) -> argparse.ArgumentParser:
 
 
 def print_report(folder: Path | None, run: Callable[[Path], Report]) -> int:
-    """Run an example in its folder, or in a temporary one, and print its report; returns 1 if that does not hold."""
+    """Run an example in its folder, or in a temporary one, and print its report; returns 1 if that does not hold.
+
+    Its nodes end with it, by SIGTERM as well.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="odradek-sites-") as temporary:
         report = run(folder or Path(temporary))
     print(report)
