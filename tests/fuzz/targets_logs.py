@@ -57,9 +57,9 @@ class Scene:
 
 def a_disk(files: Files) -> SimDisk:
     disk = SimDisk(Random(0), DiskFaults(), lambda: NOW_MS)
-    for path in (DIRECTORY, METADATA_DIRECTORY):
-        disk.make_dirs(path)
     disk.restore(files)
+    for path in (DIRECTORY, METADATA_DIRECTORY):  # though all of its files are removed
+        disk.make_dirs(path)
     return disk
 
 
