@@ -411,7 +411,7 @@ class TestChangeOfBrokers:
         key = "principal.builder.class"
         name, message = change(calls, BROKER, "1", (key, SET, "com.example.Principals"))
         assert name == "INVALID_CONFIG"
-        assert message is not None and "take it out only where a firewall keeps others away" in message
+        assert message is not None and "take it out: ssl.principal.mapping.rules" in message
         assert replace(calls, BROKER, "1", {key: "com.example.Principals"}) == "INVALID_CONFIG"
         default = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
         assert change(calls, BROKER, "1", ("principal.builder.class", SET, default))[0] == "NONE"

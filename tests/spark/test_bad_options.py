@@ -164,12 +164,12 @@ import sys
 from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_odradek import DefaultSource
 from pyspark_odradek.errors import OptionError
-from pyspark_odradek.pipelines.ends import End, look
+from pyspark_odradek.pipelines.ends import End, check_ends
 from pyspark_odradek.writers import stream_writer
 sys.modules.update({"deltalake": None, "psycopg": None, "sqlalchemy.exc": None})
 schema = StructType([StructField("value", StringType())])
 for sink in ("delta", "iceberg", "postgres"):
-    (found,) = look([End("flow", {"sink": sink}, schema.jsonValue())])
+    (found,) = check_ends([End("flow", {"sink": sink}, schema.jsonValue())])
     try:
         stream_writer({"sink": sink}, schema, False)
     except OptionError as error:
