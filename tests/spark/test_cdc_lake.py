@@ -67,24 +67,24 @@ def test_tables_of_the_lake_are_equal(tmp_path: Path) -> None:
         shop.work(database, 1, 60)
         clients = {"bootstrap.servers": node.bootstrap}
         options = capture.Options("odradek", tuple(shop.TABLES))
-        capturing = capture.Capture(captured, clients, options, capture_formats.RowFormat)
         table = lake.place_of(tmp_path / "lake", shop.TABLES[0])
         assert run("check", *where, folder=tmp_path) == 1
-        with closing(capturing), program("lake", *where, folder=tmp_path) as process:
-            deadline = time.monotonic() + 600
-            began: int | None = None
-            while began is None or version(table) < began + 2:  # it works on changes that come meanwhile
-                assert process.poll() is None and time.monotonic() < deadline
-                if began is None and version(table) > 0:
-                    began = version(table)
-                if began is not None:
-                    shop.work(database, 2, 5)
-                    capturing.step()
-                time.sleep(0.05)
-            shop.work(database, 3, 100)
-            capturing.step()
-        while capturing.step():
-            continue
+        with closing(capture.Capture(captured, clients, options, capture_formats.RowFormat)) as capturing:
+            with program("lake", *where, folder=tmp_path) as process:
+                deadline = time.monotonic() + 600
+                began: int | None = None
+                while began is None or version(table) < began + 2:  # it works on changes that come meanwhile
+                    assert process.poll() is None and time.monotonic() < deadline
+                    if began is None and version(table) > 0:
+                        began = version(table)
+                    if began is not None:
+                        shop.work(database, 2, 5)
+                        capturing.step()
+                    time.sleep(0.05)
+                shop.work(database, 3, 100)
+                capturing.step()
+            while capturing.step():
+                continue
         assert run("lake", "--until-idle", *where, folder=tmp_path) == 0
         assert run("check", *where, folder=tmp_path) == 0
         for name in shop.TABLES:
