@@ -90,5 +90,3 @@ CAUGHT_BY_SEED: dict[str, int] = {
     "markers leave no timestamp": 1,
     "the first batch behind a snapshot is passed over": 1,
 }
-# Segments of the world `producers` seldom have aborts before a cut: `lasting` catches these.
-CAUGHT_IN_LASTING: dict[str, int] = {"a cut forgets all aborts in memory": 56}

@@ -22,9 +22,8 @@ from odradek.record.control import transaction_marker
 from tests.sim.bugs import problem_of
 from tests.sim.disk import DiskFaults, SimDisk
 from tests.sim.failures import failure
-from tests.sim.lasting import LastingCluster
 from tests.sim.planted import Bug
-from tests.sim.planted_producers import CAUGHT_BY_SEED, CAUGHT_IN_LASTING, PRODUCER_BUGS
+from tests.sim.planted_producers import CAUGHT_BY_SEED, PRODUCER_BUGS
 from tests.sim.producer_scan import ProducerScan
 from tests.sim.producers import ProducersCluster
 from tests.sim.runs import run_seed
@@ -155,16 +154,6 @@ def test_a_planted_bug_is_caught(bug: Bug) -> None:
     with bug.planted():
         seeds = itertools.chain([CAUGHT_BY_SEED[bug.name]], OTHER_SEEDS)
         assert any(problem_of(seed, ProducersCluster) for seed in seeds), bug.meaning
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "bug", [bug for bug in PRODUCER_BUGS if bug.name in CAUGHT_IN_LASTING], ids=lambda bug: bug.name
-)
-def test_transactions_that_live_long_catch_a_planted_bug(bug: Bug) -> None:
-    with bug.planted():
-        seeds = itertools.chain([CAUGHT_IN_LASTING[bug.name]], OTHER_SEEDS)
-        assert any(problem_of(seed, LastingCluster) for seed in seeds), bug.meaning
 
 
 def test_every_bug_has_its_line() -> None:

@@ -142,6 +142,7 @@ def test_a_kill_right_after_a_cut_loses_no_abort_below_it() -> None:
     abort(log, 8)
     log.flush()
     truncate_to(log, 3)
+    assert aborted(log) == [7], "readers between the cut and the kill see it, too"
     manager.checkpoint_work()()
     disk.process_died()
     _, log = start(disk)
