@@ -48,7 +48,7 @@ DIRECTORY_BUGS = (
         "a move that is given up leaves its copy",
         _DRIVER + "cancel",
         "self._manager.futures.delete((partition.topic, partition.partition_id))",
-        "self._manager.futures.forget((partition.topic, partition.partition_id))",
+        "self._manager.futures.remove((partition.topic, partition.partition_id))",
         "copies that are not wanted fill the disk, until a start goes on with them",
     ),
     Bug(
@@ -60,7 +60,7 @@ DIRECTORY_BUGS = (
     ),
     Bug(
         "every copy that a start finds is the log",
-        "log.future:FutureLogs._take_loaded",
+        "log.future:FutureLogs._register_loaded",
         "if assigned(*key) != found.log_dir.directory_id:",
         "if False:",
         "a copy that has a part takes the place of what has all",

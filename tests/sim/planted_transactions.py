@@ -42,7 +42,7 @@ TRANSACTIONS = (
     ),
     Bug(
         "index of aborted transactions not mended after a kill",
-        "log.transactions:note_control",
+        "log.transactions:apply_control_batch",
         "if not entries or entries[-1].last_offset < aborted.last_offset:  # else it reached the file before a crash",
         "if entries:",
         "aborted records are shown after a restart",
@@ -135,7 +135,7 @@ TRANSACTIONS = (
     ),
     Bug(
         "a marker ends what follows on it",
-        "log.producer_state:ProducerState.forget_verification",
+        "log.producer_state:ProducerState.clear_verification",
         "is_of_the_next = present.supports_epoch_bump and transaction_version >= 2",
         "is_of_the_next = False",
         "a transaction that begins while the one before is ending is refused",

@@ -23,7 +23,7 @@ class EpochCache:
         self._epochs: list[int] = []
         self._starts: list[int] = []
 
-    def take(self, entries: Sequence[tuple[int, int]]) -> None:
+    def replace(self, entries: Sequence[tuple[int, int]]) -> None:
         """Replace the entries, oldest first."""
         self._epochs, self._starts = [epoch for epoch, _ in entries], [start for _, start in entries]
         assert all(one < two and at <= then for (one, at), (two, then) in pairwise(entries)), "epochs rise"

@@ -109,23 +109,24 @@ class FileCache:
             self.on_no_space(log_dir)
         return no_space(log_dir)
 
-    def forget(self, path: Path) -> None:
+    def invalidate(self, path: Path) -> None:
         """Remove a file from the cache that is renamed or removed; open references stay valid."""
         self._open.pop(path, None)
         self._indexes.pop(path, None)
 
-    def cache_indexes(self, path: Path, let_go: Callable[[], None]) -> None:
+    def cache_indexes(self, path: Path, unload: Callable[[], None]) -> None:
         """Record that the indexes of a closed segment were loaded, and unload the oldest if there are too many.
 
         Raises:
             OSError: new entries of an index could not be written.
         """
-        self._indexes[path] = let_go
+        self._indexes[path] = unload
         self._indexes.move_to_end(path)
         if len(self._indexes) > MAX_LOADED_INDEXES:
             self._indexes.popitem(last=False)[1]()
 
-    def forget_below(self, directory: Path) -> None:
+    def invalidate_below(self, directory: Path) -> None:
+        """Remove all files of a directory and of those in it from the cache."""
         below = f"{directory}/"  # `Path.parents` of every open file for each deleted log would take seconds
         for table in (self._open, self._indexes):
             for path in [path for path in table if str(path).startswith(below)]:

@@ -150,7 +150,7 @@ class FlushState:
         segments, recovery_point = self._segments, self.recovery_point
         return [
             segment
-            for segment in segments.summary.take_undurable(recovery_point)
+            for segment in segments.summary.pop_undurable(recovery_point)
             if segment.batches.has_unsynced_truncation
             or segment.has_unsynced_indexes
             or segment.indexes.transactions.is_unsynced  # after a truncation the log may end at the recovery point
@@ -201,10 +201,10 @@ class FlushState:
         """Undo `begin` after its work could not open a file: the next flush repeats all of it."""
         self.epochs_are_written = False
         self.was_cut |= self._was_cut_before_flush
-        self._segments.summary.distrust()
+        self._segments.summary.mark_undurable()
         for segment in self._segments:
             segment.batches.has_unsynced_truncation = True
-            segment.indexes.transactions.note_unsynced()
+            segment.indexes.transactions.mark_unsynced()
         # Without descriptors they are not found; snapshots that a loss of power removes are written again.
         with contextlib.suppress(OSError):
             offsets = snapshot_offsets(self._dir.files.disk, self._dir.path)
@@ -214,4 +214,4 @@ class FlushState:
 
 def _unsynced_transaction_indexes(segments: list[Segment]) -> list[Path]:
     indexes = [segment.indexes.transactions for segment in segments]
-    return [index.path for index in indexes if index.is_written and index.take_unsynced()]
+    return [index.path for index in indexes if index.is_written and index.pop_unsynced()]

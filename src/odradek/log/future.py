@@ -57,7 +57,7 @@ class FutureLogs:
         """
         key, disk = current.topic_partition, self._manager.disk
         directory = log_dir / self._new_name(*key)
-        self._manager.forget_offsets(key, log_dir)
+        self._manager.remove_offsets(key, log_dir)
         try:
             disk.make_dirs(directory)
             write_topic_id(disk, directory, topic_id)
@@ -72,14 +72,14 @@ class FutureLogs:
         self.logs[key], self.topic_ids[key] = log, topic_id
         return log
 
-    def forget(self, key: TopicPartition) -> Log | None:
+    def remove(self, key: TopicPartition) -> Log | None:
         """Remove a future log from the maps after its directory failed; its files stay for the next start."""
         self.topic_ids.pop(key, None)
         return self.logs.pop(key, None)
 
     def delete(self, key: TopicPartition) -> bool:
         """Delete a future log; returns whether there was one. Raises StorageError."""
-        log = self.forget(key)
+        log = self.remove(key)
         if log is None:
             return False
         self._manager.removal.discard(log)
@@ -105,7 +105,7 @@ class FutureLogs:
     def _rename(self, future: Log) -> None:
         """Give the future log's directory the log's name. Raises StorageError."""
         manager, (topic, number) = self._manager, future.topic_partition
-        manager.forget_cleaned((topic, number), future.log_dir)
+        manager.remove_cleaned_offset((topic, number), future.log_dir)
         directory = future.log_dir / f"{topic}-{number}"
         try:
             rename_stray(manager.disk, directory, manager.random_bits())
@@ -115,22 +115,22 @@ class FutureLogs:
 
     def _swap_in(self, future: Log) -> None:
         topic_id = self.topic_ids[future.topic_partition]
-        self.forget(future.topic_partition)
+        self.remove(future.topic_partition)
         self._manager.swap_in(future, topic_id)
 
-    def take_loaded(self, loader: LogLoader) -> None:
+    def register_loaded(self, loader: LogLoader) -> None:
         """Take over the future logs that were found at start; replace logs by those that are complete. A directory that
         fails meanwhile goes offline, and is one of the loader's failures."""
         for each in loader.futures:
             if each.log is None or each.log_dir.error:
                 continue
             try:
-                self._take_loaded(each, each.log, loader.assigned)
+                self._register_loaded(each, each.log, loader.assigned)
             except StorageError as error:
                 loader.failures[error.log_dir] = str(error)
                 self._manager.take_offline(error.log_dir, str(error))
 
-    def _take_loaded(self, found: FoundLog, log: Log, assigned: AssignedDirectory) -> None:
+    def _register_loaded(self, found: FoundLog, log: Log, assigned: AssignedDirectory) -> None:
         """Raises StorageError: of the future log's directory, where the log stays; or of the replaced log's, which
         could not be discarded."""
         manager, key = self._manager, found.topic_partition
@@ -151,11 +151,11 @@ class FutureLogs:
                 manager.removal.discard(current, after_names_in=log.log_dir)
 
 
-def take_epochs_of(future: Log, source: Log) -> None:
+def copy_leader_epochs(future: Log, source: Log) -> None:
     """Copy the leader epochs of the source: compaction may have removed all batches at the start of an epoch."""
     entries = [entry for entry in source.epochs.entries() if entry[1] <= future.log_end_offset]
     if entries != future.epochs.entries():
-        future.epochs.take(entries)
+        future.epochs.replace(entries)
         future.flush_state.epochs_are_written = False
 
 
@@ -175,7 +175,7 @@ def inherit_state_from(log: Log, other: Log) -> None:
     assert log.log_end_offset == other.log_end_offset, "the replacement has all records"
     log.log_start_offset = max(log.log_start_offset, other.log_start_offset)
     log.update_high_watermark(other.high_watermark)
-    take_epochs_of(log, other)
+    copy_leader_epochs(log, other)
     log.producers = other.producers
     log.damage.on_damage = other.damage.on_damage
     log.config = other.config

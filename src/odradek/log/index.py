@@ -289,7 +289,7 @@ class TransactionIndex(IndexFile):
         self._add(_TXN_ENTRY.pack(0, *entry))
         self._unsynced = True
 
-    def note_unsynced(self) -> None:
+    def mark_unsynced(self) -> None:
         """Count the file as not synced: the process was killed, and writes may be in the page cache only."""
         self._unsynced = self._exists
 
@@ -303,7 +303,7 @@ class TransactionIndex(IndexFile):
         """Whether an entry or a truncation is not synced yet."""
         return self._unsynced
 
-    def take_unsynced(self) -> bool:
+    def pop_unsynced(self) -> bool:
         """Return `is_unsynced` and clear it; the caller flushes and syncs the file."""
         unsynced, self._unsynced = self._unsynced, False
         return unsynced

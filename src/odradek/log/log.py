@@ -36,7 +36,7 @@ from odradek.log.recovery import LoadedLog
 from odradek.log.rolling import must_roll, roll_before
 from odradek.log.segment import DamagedBatchError, Segment
 from odradek.log.segment_list import SegmentList
-from odradek.log.transactions import note_control
+from odradek.log.transactions import apply_control_batch
 from odradek.record.batch import (
     BatchHeader,
     patch_place,
@@ -267,9 +267,9 @@ class Log:
                 if header.is_control:
                     self.producers.remove_ended()
             elif header.is_control:
-                note_control(self.producers, segment, chunks[number], header, self.last_stable_offset)
+                apply_control_batch(self.producers, segment, chunks[number], header, self.last_stable_offset)
                 if segment.indexes.transactions.entries:
-                    segments.summary.note_aborted()
+                    segments.summary.record_aborted()
             else:
                 self.producers.update(header)
 

@@ -81,7 +81,7 @@ class LogRemoval:
         except OSError as error:
             raise StorageError(failing, f"{log.directory}: {error}") from error
 
-    def take_due(self) -> Callable[[], None]:
+    def begin_removals(self) -> Callable[[], None]:
         """Return blocking work that removes the files and directories that are due; it never raises OSError."""
         now_ms = self._clock.monotonic_ms()
         due = [path for when, path in self._pending if when <= now_ms]

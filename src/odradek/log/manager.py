@@ -164,7 +164,7 @@ class LogManager:
             if found.log is not None and not found.log_dir.error:
                 use_files(found.log, self.files)
                 self._add(found.log, found.topic_id)
-        self.futures.take_loaded(loader)
+        self.futures.register_loaded(loader)
         self.unopened = frozenset(key for key, found in loader.found.items() if found.log_dir.error)
         if all(log_dir.error for log_dir in self.dirs.values()):
             raise StorageError(
@@ -198,7 +198,7 @@ class LogManager:
     def _add(self, log: Log, topic_id: UUID | None) -> None:
         key = log.topic_partition
         self._cleaned.restore(log)
-        log.on_cleaned_range_truncated = lambda: self._cleaned.forget(key, log.log_dir, self.logs.values())
+        log.on_cleaned_range_truncated = lambda: self._cleaned.remove(key, log.log_dir, self.logs.values())
         log.on_truncated = lambda: self._on_truncated(log)
         self.logs[key] = log
         self.topic_ids[key] = topic_id
@@ -281,8 +281,8 @@ class LogManager:
             if self.disk.is_link(directory):
                 raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} is a symbolic link")
             free_name(self.files, directory, self.random_bits())
-        self.forget_cleaned((topic, partition_id), chosen)
-        self.forget_offsets((topic, partition_id), chosen)
+        self.remove_cleaned_offset((topic, partition_id), chosen)
+        self.remove_offsets((topic, partition_id), chosen)
         config = LogConfig.from_overrides(self.base_config, overrides)
         try:
             self.disk.make_dirs(directory)
@@ -364,18 +364,18 @@ class LogManager:
         self._add(log, topic_id)
         log.cleaned_offset = 0
 
-    def forget_cleaned(self, key: TopicPartition, log_dir: Path) -> None:
+    def remove_cleaned_offset(self, key: TopicPartition, log_dir: Path) -> None:
         """Remove the cleaner's offset of a partition that is recreated in a directory. Raises StorageError."""
-        self._cleaned.forget(key, log_dir, self.logs.values())
+        self._cleaned.remove(key, log_dir, self.logs.values())
 
-    def forget_offsets(self, key: TopicPartition, log_dir: Path) -> None:
+    def remove_offsets(self, key: TopicPartition, log_dir: Path) -> None:
         """Remove the checkpointed offsets of a partition whose empty log begins in a directory. Blocks.
 
         Raises:
             ApiError: KAFKA_STORAGE_ERROR, the disk is full. StorageError.
         """
         for files in self._checkpoints:
-            files.forget(key, log_dir, self._each_log())
+            files.remove(key, log_dir, self._each_log())
 
     def random_bits(self) -> int:
         """128 bits for the name of a directory."""
@@ -404,8 +404,8 @@ class LogManager:
             self.topic_ids.pop(key, None)
         self._deleted = {key: log for key, log in self._deleted.items() if log.log_dir != log_dir}
         for key in [key for key, log in self.futures.logs.items() if log.log_dir == log_dir]:
-            self.futures.forget(key)
-        self.files.forget_below(log_dir)
+            self.futures.remove(key)
+        self.files.invalidate_below(log_dir)
         return True
 
     # -- periodic work, which the owner calls ---------------------------------------------------------------------

@@ -98,7 +98,7 @@ class OffsetFiles:
         """The largest offset of a partition that the file has, or that a thread is writing."""
         return max(said.get(log_dir, {}).get(key, 0) for said in (self._written, self._latest))
 
-    def forget(self, key: TopicPartition, log_dir: Path, logs: Iterable[Log]) -> None:
+    def remove(self, key: TopicPartition, log_dir: Path, logs: Iterable[Log]) -> None:
         """Remove the offset of a partition that is recreated under the same name; blocks if there is one.
 
         The old offset would hide records of the new log after a crash before the next write.

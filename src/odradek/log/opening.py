@@ -58,7 +58,7 @@ def close_log(log: Log, *, clean: bool = True) -> None:
         except OSError as error:
             raise log.partition_dir.failed(error) from error
         log.flush()
-    log.partition_dir.files.forget_below(log.directory)
+    log.partition_dir.files.invalidate_below(log.directory)
 
 
 def _write_for_next_start(log: Log) -> None:

@@ -76,6 +76,6 @@ class PartitionDir:
             OSError: the directory has its old name.
         """
         self.files.disk.rename(self.path, path)
-        self.files.forget_below(self.path)
+        self.files.invalidate_below(self.path)
         self.path, self.log_dir = path, path.parent
         self.is_new = True

@@ -220,7 +220,7 @@ class ProducerState:
             return True
         return self._verifications.get(producer_id) is verification and verification.producer_epoch == producer_epoch
 
-    def forget_verification(self, producer_id: int, producer_epoch: int, transaction_version: int) -> None:
+    def clear_verification(self, producer_id: int, producer_epoch: int, transaction_version: int) -> None:
         """Invalidate the pending verification of a producer, whose transaction a marker of that epoch ends."""
         present = self._verifications.get(producer_id)
         if present is None:
@@ -267,7 +267,7 @@ class ProducerState:
 
     # -- changing -----------------------------------------------------------------------------------------------
 
-    def note_refused(self, headers: Sequence[BatchHeader], code: ErrorCode) -> None:
+    def record_refused(self, headers: Sequence[BatchHeader], code: ErrorCode) -> None:
         """Record batches that were refused; `Refusals` keeps those with a retriable error."""
         if not code.retriable:
             return
@@ -275,7 +275,7 @@ class ProducerState:
             if header.has_producer_id and header.base_sequence >= 0:
                 entry = self.producers.get(header.producer_id)
                 if entry is None or header.producer_epoch >= entry.producer_epoch:
-                    self.refusals.note(header, _expected(entry, header.producer_epoch), code)
+                    self.refusals.record(header, _expected(entry, header.producer_epoch), code)
 
     def update(self, header: BatchHeader) -> None:
         """Apply a batch of records that is in the log."""
@@ -357,7 +357,7 @@ class ProducerState:
         entry.last_timestamp_ms = header.max_timestamp
         entry.silent_since_ms = -1
         # The marker's writer has already invalidated verifications by the marker's real version.
-        self.forget_verification(header.producer_id, header.producer_epoch, 2)
+        self.clear_verification(header.producer_id, header.producer_epoch, 2)
         first = entry.transaction_start
         if first == NO_OFFSET:
             return None

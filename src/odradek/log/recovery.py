@@ -330,7 +330,7 @@ def _verify(segment: Segment, index_interval_bytes: int, following: int | None) 
     if not is_indexed:
         segment.indexes.clear()
     segment.verification.verified_all()
-    segment.indexes.transactions.note_unsynced()
+    segment.indexes.transactions.mark_unsynced()
     return end, None
 
 
@@ -429,7 +429,7 @@ def load_producers(
     newest = end if indexed_to is None else min(end, max(indexed_to, first_base))
     state, offsets = _newest_snapshot(disk, directory, end, newest, notes)
     if indexed_to is not None:
-        _forget_aborted(segments, newest)
+        _truncate_aborted(segments, newest)
     start = max(state.map_end_offset, first_base)
     for number, segment in enumerate(segments):
         if number + 1 < len(segments) and segments[number + 1].base_offset <= start:
@@ -438,7 +438,7 @@ def load_producers(
             # After retention has deleted the earlier segments, only a snapshot has the producers up to here.
             state.map_end_offset = segment.base_offset
             _write_snapshot(disk, segment_path(directory, segment.base_offset, ".snapshot"), state)
-        for position, header in headers_from(segment, start, partial(_note_hole, state, segment, notes)):
+        for position, header in headers_from(segment, start, partial(_record_hole, state, segment, notes)):
             if header.last_offset >= start:
                 replay_batch(state, segment, position, header, notes)
     state.map_end_offset = end
@@ -485,7 +485,7 @@ def reload_producers(disk: Disk, directory: Path, segments: list[Segment], prese
     return state
 
 
-def _note_hole(state: ProducerState, segment: Segment, notes: list[str], hole: Hole) -> None:
+def _record_hole(state: ProducerState, segment: Segment, notes: list[str], hole: Hole) -> None:
     state.unreplayed_from = hole.offset if state.unreplayed_from is None else min(state.unreplayed_from, hole.offset)
     further = (
         "the rest is not read" if hole.end_position is None else f"the rest is read from byte {hole.end_position} on"
@@ -496,7 +496,7 @@ def _note_hole(state: ProducerState, segment: Segment, notes: list[str], hole: H
     )
 
 
-def _forget_aborted(segments: list[Segment], offset: int) -> None:
+def _truncate_aborted(segments: list[Segment], offset: int) -> None:
     """Remove the index entries of markers from `offset` on, to read them from the log: a loss of power may have lost
     the markers, or earlier entries."""
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
@@ -542,7 +542,7 @@ def _snapshots_after(disk: Disk, directory: Path, offset: int) -> list[Path]:
     return [segment_path(directory, each, ".snapshot") for each in snapshot_offsets(disk, directory) if each > offset]
 
 
-def forget_snapshots(disk: Disk, directory: Path, offset: int) -> None:
+def delete_snapshots_before(disk: Disk, directory: Path, offset: int) -> None:
     """Remove producer snapshots below `offset`. Blocks, raises OSError."""
     for snapshot in snapshot_offsets(disk, directory):
         if snapshot < offset:

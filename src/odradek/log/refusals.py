@@ -46,7 +46,7 @@ class Refusals:
     def __len__(self) -> int:
         return len(self.by_producer)
 
-    def note(self, header: BatchHeader, expected: int | None, code: ErrorCode) -> None:
+    def record(self, header: BatchHeader, expected: int | None, code: ErrorCode) -> None:
         """Record a batch that was refused with a retriable error; a replica that still follows may expect an earlier
         sequence."""
         producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence

@@ -14,7 +14,7 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Disk
 from odradek.log.config import LogConfig
 from odradek.log.files import make_durable, rename_deleted
-from odradek.log.recovery import forget_snapshots
+from odradek.log.recovery import delete_snapshots_before
 from odradek.log.rolling import roll
 from odradek.log.segment import Segment
 from odradek.log.segment_file import segment_path
@@ -101,7 +101,7 @@ def begin_delete(log: Log, count: int, now_ms: int) -> Callable[[], list[Path] |
         # The producers' state up to here must be durable before the segments are removed.
         make_durable(disk, [], [segment_path(directory, base, ".snapshot")], [directory])
         renamed = rename_deleted(disk, paths)
-        forget_snapshots(disk, directory, base)
+        delete_snapshots_before(disk, directory, base)
         return renamed
 
     return log.partition_dir.work(job)

@@ -33,7 +33,7 @@ class TimestampSearch:
 
         search = search_timestamp(log, timestamp_ms)
         while (work := search.next_step()) is not None:
-            search.take(await disk.off_loop(work))
+            search.apply(await disk.off_loop(work))
         search.found
 
     A step reads the indexes or the batches of one segment from an open file. The log may change between steps: each
@@ -106,7 +106,7 @@ class TimestampSearch:
         limit = self._max_decompressed_bytes
         return lambda: _first_in(held.file, found[0], end, base, timestamp_ms, start, limit)
 
-    def take(self, result: SegmentIndexes | FoundTimestamp | None) -> None:
+    def apply(self, result: SegmentIndexes | FoundTimestamp | None) -> None:
         """Apply the result of a step."""
         loading, self._loading = self._loading, None
         if loading is None:
@@ -120,7 +120,7 @@ class TimestampSearch:
     def run(self) -> FoundTimestamp | None:
         """Run the whole search. Blocks. For tools and tests."""
         while (work := self.next_step()) is not None:
-            self.take(work())
+            self.apply(work())
         return self.found
 
 
@@ -185,7 +185,7 @@ def _first_in(
     return None
 
 
-def take_aborted(segment: Segment, start_offset: int, end_offset: int, found: list[AbortedTransaction]) -> bool:
+def collect_aborted(segment: Segment, start_offset: int, end_offset: int, found: list[AbortedTransaction]) -> bool:
     """Add the aborted transactions of a segment with loaded indexes that have records in [start, end). Returns whether
     later segments have none: all transactions that began before the last stable offset have ended."""
     entries = segment.indexes.transactions.entries
@@ -203,8 +203,8 @@ def aborted_transactions(log: Log, start_offset: int, end_offset: int) -> list[A
         if segment.indexes.transactions_damaged:
             # Its rebuild needs the earlier segments: rebuild all, and search again.
             rebuild_transactions(segments)
-            segments.summary.forget_aborted()
+            segments.summary.invalidate_aborted()
             return aborted_transactions(log, start_offset, end_offset)
-        if take_aborted(segment, start_offset, end_offset, found):
+        if collect_aborted(segment, start_offset, end_offset, found):
             break
     return sorted(found, key=lambda entry: entry.first_offset)

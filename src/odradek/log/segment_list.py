@@ -16,7 +16,7 @@ from odradek.log.partition_dir import PartitionDir
 from odradek.log.segment import Segment
 from odradek.log.segment_cut import as_if_cut_at, truncate_segment
 from odradek.log.segment_holes import cut_for
-from odradek.log.segment_removal import forget
+from odradek.log.segment_removal import mark_dropped
 from odradek.log.summary import SegmentSummary
 
 T = TypeVar("T")
@@ -172,7 +172,7 @@ class SegmentList(Sequence[Segment]):
         del self.bases[:count]
         self.summary.dropped()
         for segment in dropped:
-            forget(segment)
+            mark_dropped(segment)
         return dropped
 
     # -- the directory ------------------------------------------------------------------------------------------

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from odradek.log.segment import Segment
 
 
-def forget(segment: Segment) -> None:
-    """Remove the segment's files from the file cache."""
+def mark_dropped(segment: Segment) -> None:
+    """Mark a segment as removed from its log, and remove its files from the file cache."""
     segment.batches.is_dropped = True
     for path in segment.paths():
-        segment.batches.files.forget(path)
+        segment.batches.files.invalidate(path)
 
 
 def mark_deleted(segment: Segment) -> list[Path]:
     """Rename the files to `.deleted`; readers keep them open."""
-    forget(segment)
+    mark_dropped(segment)
     return rename_deleted(segment.batches.disk, segment.paths())

@@ -68,12 +68,12 @@ class SegmentSummary:
         """Update after damaged batches were repaired: their timestamps may be newer than the known ones."""
         self._newest.clear()
 
-    def note_aborted(self) -> None:
+    def record_aborted(self) -> None:
         """Record that the active segment has an aborted transaction."""
         if self._aborted is not None and self._bases[-1] not in self._aborted[-1:]:
             insort(self._aborted, self._bases[-1])
 
-    def forget_aborted(self) -> None:
+    def invalidate_aborted(self) -> None:
         """Recompute the aborted transactions at the next use: their indexes were rebuilt."""
         self._aborted = None
 
@@ -147,11 +147,11 @@ class SegmentSummary:
         for number in range(bisect_left(aborted, base_offset), len(aborted)):
             yield self._segments[bisect_left(self._bases, aborted[number])]
 
-    def distrust(self) -> None:
+    def mark_undurable(self) -> None:
         """Count all segments as not durable."""
         self._flagged_from = 0
 
-    def take_undurable(self, recovery_point: int) -> list[Segment]:
+    def pop_undurable(self, recovery_point: int) -> list[Segment]:
         """Return the segments that may not be durable: all beyond the recovery point and all flagged ones. The caller
         flushes them and clears their flags."""
         first = min(bisect_right(self._bases, self._flagged_from), bisect_right(self._bases, recovery_point)) - 1

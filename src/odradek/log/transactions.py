@@ -13,7 +13,7 @@ from odradek.record.control import ControlType, control_type, marker_coordinator
 from odradek.record.reader import read_records
 
 
-def note_control(
+def apply_control_batch(
     producers: ProducerState, segment: Segment, batch: Buffer, header: BatchHeader, last_stable_offset: int
 ) -> None:
     """Apply a control batch in `segment` to the producers and the index.
@@ -58,7 +58,7 @@ def replay_batch(state: ProducerState, segment: Segment, position: int, header: 
         # Nothing has verified it below the recovery point, and one bit distinguishes a commit from an abort.
         if not crc_is_valid(marker, header):
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, "its CRC does not match")
-        note_control(state, segment, marker, header, header.base_offset)
+        apply_control_batch(state, segment, marker, header, header.base_offset)
     except ApiError as error:
         notes.append(f"{segment.path}: the marker at offset {header.base_offset} cannot be read: {error.message}")
 

@@ -26,7 +26,7 @@ class EarlyRefusals:
     def __init__(self) -> None:
         self._by_partition: dict[tuple[str | UUID, int], Refusals] = {}
 
-    def note(self, topic: str | UUID, partition_id: int, header: BatchHeader, code: ErrorCode) -> None:
+    def record(self, topic: str | UUID, partition_id: int, header: BatchHeader, code: ErrorCode) -> None:
         """Record a refused batch whose partition does not exist here."""
         if not code.retriable or not header.has_producer_id or header.base_sequence < 0:
             return
@@ -35,10 +35,10 @@ class EarlyRefusals:
             if len(self._by_partition) >= MAX_PARTITIONS:
                 del self._by_partition[next(iter(self._by_partition))]
             self._by_partition[key] = Refusals(MAX_PRODUCERS)
-        self._by_partition[key].note(header, None, code)
+        self._by_partition[key].record(header, None, code)
 
-    def give(self, topic: str, topic_id: UUID, partition_id: int, to: Refusals) -> None:
-        """The partition's log is here from now on."""
+    def move_to(self, topic: str, topic_id: UUID, partition_id: int, to: Refusals) -> None:
+        """Move the refusals of a partition to those of its log, which is created now."""
         for key in ((topic, partition_id), (topic_id, partition_id)):
             earlier = self._by_partition.pop(key, None)
             if earlier is not None:

@@ -16,7 +16,7 @@ from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import is_out_of_descriptors
 from odradek.common.token_bucket import TokenBucket
-from odradek.log.future import take_epochs_of
+from odradek.log.future import copy_leader_epochs
 from odradek.replica.log_dir_move import LogDirMove, Stage
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class LogDirMoves:
             await asyncio.sleep(min(MAX_QUOTA_PAUSE_MS, pause_ms or MAX_QUOTA_PAUSE_MS) / 1000)
 
     async def _flush(self, move: LogDirMove) -> None:
-        take_epochs_of(move.future, move.source)
+        copy_leader_epochs(move.future, move.source)
         try:
             end_offset, work = move.future.begin_flush()
             move.flushed()

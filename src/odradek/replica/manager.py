@@ -302,7 +302,7 @@ class ReplicaManager:
                 partition.throttled = throttled(image.topic_config(topic.name), partition_id, self.broker_id)
                 self._mark(partition)
                 log.damage.on_damage = partial(self._repair, partition)
-                self.early_refusals.give(topic.name, topic.topic_id, partition_id, log.producers.refusals)
+                self.early_refusals.move_to(topic.name, topic.topic_id, partition_id, log.producers.refusals)
                 self._partitions[key] = partition
                 if key in self._unplaced:
                     del self._unplaced[key]

@@ -196,7 +196,7 @@ class Partition:
                 batches, headers, leader_epoch=self.leader_epoch, now_ms=now_ms, verification=verification
             )
         except ApiError as error:
-            self.log.producers.note_refused(headers, error.code)
+            self.log.producers.record_refused(headers, error.code)
             raise
         end = self.log.log_end_offset
         if end > before:

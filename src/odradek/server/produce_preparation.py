@@ -67,7 +67,7 @@ def prepare_off_loop(
         wait = None
         try:
             if failure is not None:
-                note_refused(partition, records, failure)
+                record_refused(partition, records, failure)
                 raise failure
             assert batch is not None
             wait = write(*batch)
@@ -80,11 +80,11 @@ def prepare_off_loop(
     return ended
 
 
-def note_refused(partition: Partition, records: Any, error: OdradekError) -> None:
+def record_refused(partition: Partition, records: Any, error: OdradekError) -> None:
     """Record an invalid batch: if it was damaged in transit, the producer retries it. If the header is damaged too,
     later batches of the producer are refused once more than necessary."""
     if isinstance(error, ApiError) and error.code is ErrorCode.CORRUPT_MESSAGE and len(records) >= HEADER_BYTES:
-        partition.log.producers.note_refused((BatchHeader.read(records),), error.code)
+        partition.log.producers.record_refused((BatchHeader.read(records),), error.code)
 
 
 def _end_with(ended: asyncio.Future[None], wait: asyncio.Future[None] | None) -> None:

@@ -134,7 +134,7 @@ async def test_a_worker_process_compacts_a_log_and_a_restart_finds_it_so(shop: S
     again = shop.create()
     assert (again.cleaned_offset, values(again)) == (50, [b"9" * 20] * 5)
     assert again.log_end_offset == 50
-    shop.manager.removal.take_due()()
+    shop.manager.removal.begin_removals()()
     assert not [path for path in (shop.directory / "t-0").iterdir() if path.suffix in (".deleted", ".cleaned", ".swap")]
 
 
@@ -341,7 +341,7 @@ async def test_a_search_by_time_goes_on_over_a_swap(shop: Shop, steps_before: in
         shop.clock.ms += 1000
         shop.fill(log, rounds=3)
     wanted = shop.clock.ms - 1500
-    shop.manager.files.forget_below(log.directory)
+    shop.manager.files.invalidate_below(log.directory)
     shop.manager.close()
     shop.load()
     log = shop.create()
@@ -349,11 +349,11 @@ async def test_a_search_by_time_goes_on_over_a_swap(shop: Shop, steps_before: in
     for _ in range(steps_before):
         work = search.next_step()
         assert work is not None
-        search.take(work())
+        search.apply(work())
     assert await shop.cleaner.clean_dirtiest()
-    shop.manager.removal.take_due()()
+    shop.manager.removal.begin_removals()()
     while (work := search.next_step()) is not None:
-        search.take(work())
+        search.apply(work())
     assert search.found is not None
     if steps_before < 3:
         assert (search.found.timestamp_ms, search.found.offset) == (shop.clock.ms, 55)

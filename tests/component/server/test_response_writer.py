@@ -195,7 +195,7 @@ class TestBothWays:
             sender, peer = await connected(kind)
             sender.outbound.add([data.slice(0, 1_900_000) for _ in range(4)])
             sender.outbound.flush()
-            data.files.forget(data.path)
+            data.files.invalidate(data.path)
             data.path.unlink()
             expected = data.bytes[:1_900_000] * 4
             assert await read_exactly(peer, len(expected)) == expected

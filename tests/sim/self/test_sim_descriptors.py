@@ -76,7 +76,7 @@ def test_a_cut_for_which_files_cannot_be_opened_is_none(cut: Callable[[Log], obj
     for left in itertools.count():
         disk, needed = new_disk(), itertools.count()
         log = filled_log(disk)
-        log.partition_dir.files.forget_below(log.directory)
+        log.partition_dir.files.invalidate_below(log.directory)
         disk.faults, disk.happens = (
             DiskFaults(too_many_files=1.0),
             runs_out(needed, left),

@@ -199,7 +199,7 @@ def epoch_not_known(scene: Scene) -> None:
 
 
 def epochs_before_the_start(scene: Scene) -> None:
-    scene.log.epochs.take([(-1, 0), *scene.log.epochs.entries()])
+    scene.log.epochs.replace([(-1, 0), *scene.log.epochs.entries()])
     scene.log.log_start_offset = 1
     scene.log.truncation_count += 1
 

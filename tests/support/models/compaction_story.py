@@ -208,7 +208,7 @@ class Story:
         plan = make_plan(log, dirtiness, self.cleaner, self.now_ms)
         segments = list(log.segments)
         cleaning = Cleaning(self.disk, plan)
-        learned = cleaning.learn()
+        learned = cleaning.build_offset_map()
         first = 0
         for number, count in enumerate(learned.groups):
             if cleaning.clean(number).is_changed:

@@ -272,7 +272,7 @@ class LogWalk:
             self.model.start = max(self.model.start, first)
             self.model.gone += [each for each in self.model.batches if each.base_offset < first]
             self.model.batches = [each for each in self.model.batches if each.base_offset >= first]
-        self.manager.removal.take_due()()
+        self.manager.removal.begin_removals()()
 
     def _deletable(self) -> int:
         bases = [*self.log.segments.bases, self.model.end]

@@ -10,14 +10,14 @@ _BATCHES = "log.compaction.batches:BatchCleaner."
 IN_PEACE = (
     Bug(
         "tombstone dropped early",
-        _BATCHES + "_keep_marked",
+        _BATCHES + "_retain_marked",
         "if tombstones and header.has_delete_horizon and header.base_timestamp <= self._now_ms:",
         "if tombstones:",
         "a reader that comes a little later never hears of the deletion",
     ),
     Bug(
         "tombstone never dropped",
-        _BATCHES + "_keep_marked",
+        _BATCHES + "_retain_marked",
         "horizon_ms = self._new_horizon_ms if tombstones and not header.has_delete_horizon else None",
         "horizon_ms = None",
         "deleted keys stay for ever",
@@ -39,7 +39,7 @@ IN_PEACE = (
     ),
     Bug(
         "timestamps count from the wrong time",
-        "log.compaction.keys:keep_live_from",
+        "log.compaction.keys:shifted_live_records",
         "stamp = zigzag(delta + shift_ms)",
         "stamp = zigzag(delta)",
         "records with a horizon are read with a timestamp that lies ahead",
@@ -67,7 +67,7 @@ IN_PEACE = (
     ),
     Bug(
         "aborted records take part",
-        _BATCHES + "learn",
+        _BATCHES + "add_keys",
         "if header.is_control or header.record_count == 0 or self._aborted.covers(header):",
         "if header.is_control or header.record_count == 0:",
         "an aborted value takes the place of a committed one",
@@ -87,7 +87,7 @@ IN_PEACE = (
         "after a restart a producer is unknown, and its retry is appended again",
     ),
     Bug(
-        "cleaned behind what was learned",
+        "cleaned beyond the offset map",
         _BATCHES + "clean",
         "if header.last_offset >= self.end_offset:",
         "if False:",

@@ -117,7 +117,7 @@ IN_WALKS = (
     ),
     Bug(
         "aborted transactions of a new segment not looked for",
-        _SUMMARY + "note_aborted",
+        _SUMMARY + "record_aborted",
         "insort(self._aborted, self._bases[-1])",
         "pass",
         "readers of committed data are given aborted records",
@@ -153,7 +153,7 @@ IN_POWER_LOSSES = (
     Bug(
         "aborted transactions of lost markers stay",
         _RECOVERY + "load_producers",
-        "_forget_aborted(segments, newest)",
+        "_truncate_aborted(segments, newest)",
         "pass",
         "a loss of power takes a marker and leaves its entry: committed records are passed over",
     ),

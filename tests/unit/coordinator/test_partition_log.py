@@ -106,7 +106,7 @@ class ErrorDisk(RealDisk):
 def unreadable(machine: Machine, code: int) -> Iterator[None]:
     log = machine.home.log
     files = log.partition_dir.files
-    files.forget_below(log.directory)
+    files.invalidate_below(log.directory)
     disk, files.disk = files.disk, ErrorDisk(code)
     yield
     files.disk.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.log.compaction.keys import DEAD, ENTRY_BYTES, TOMBSTONE, OffsetMap, keep_live, keep_live_from
+from odradek.log.compaction.keys import DEAD, ENTRY_BYTES, TOMBSTONE, OffsetMap, live_records, shifted_live_records
 from odradek.record.batch import HEADER_BYTES, BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.reader import read_records
@@ -106,9 +106,9 @@ def test_what_lives_of_a_batch_is_what_was_written(deltas: tuple[int, ...], size
     kept = [number for number, mark in enumerate(marks) if mark != DEAD]
     newest = max(deltas[number] for number in kept)
     for shift_ms, (data, found) in (
-        (0, keep_live(whole, HEADER_BYTES, bytes(marks))),
-        (0, keep_live(whole[HEADER_BYTES:], 0, bytes(marks))),  # as of a batch that was decompressed
-        (7, keep_live_from(whole, HEADER_BYTES, bytes(marks), 7)),
+        (0, live_records(whole, HEADER_BYTES, bytes(marks))),
+        (0, live_records(whole[HEADER_BYTES:], 0, bytes(marks))),  # as of a batch that was decompressed
+        (7, shifted_live_records(whole, HEADER_BYTES, bytes(marks), 7)),
     ):
         assert found == newest
         # The rest of a batch may be read as a batch with fewer records.

@@ -66,7 +66,7 @@ def test_pauses_are_for_all_that_is_read(read_bytes: int) -> None:
     cleaner = CleanerConfig(io_buffer_bytes=read_bytes)
     plan = make_plan(story.log, examine(story.log, story.now_ms), cleaner, story.now_ms)
     paused: list[int] = []
-    learned = Cleaning(story.disk, plan, paused.append).learn()
+    learned = Cleaning(story.disk, plan, paused.append).build_offset_map()
     assert learned.read_bytes == sum(paused) == sum(sizes)
     batch_bytes = sizes[0] // (story.log.segments.bases[1] - story.log.segments.bases[0])
     assert max(paused) <= max(read_bytes + batch_bytes, 1), "no longer than one read at once"

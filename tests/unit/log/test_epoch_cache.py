@@ -13,7 +13,7 @@ ENTRIES = [(2, 0), (4, 10), (7, 25)]
 
 def cache(entries: list[tuple[int, int]] = ENTRIES) -> EpochCache:
     known = EpochCache()
-    known.take(entries)
+    known.replace(entries)
     return known
 
 

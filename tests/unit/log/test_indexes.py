@@ -346,16 +346,16 @@ def test_a_cut_drops_transactions_whose_marker_is_behind_it(
 
 def test_an_index_knows_its_unwritten_and_unsynced_entries(path: Path) -> None:
     index = TransactionIndex(DISK, path)
-    assert index.is_written and not index.take_unsynced()
-    index.note_unsynced()
-    assert not index.take_unsynced(), "it has nothing"
+    assert index.is_written and not index.pop_unsynced()
+    index.mark_unsynced()
+    assert not index.pop_unsynced(), "it has nothing"
     index.append(FIRST)
     assert not index.is_written
-    assert index.take_unsynced() and not index.take_unsynced()
+    assert index.pop_unsynced() and not index.pop_unsynced()
     index.flush(sync=True)
-    assert index.is_written and not index.take_unsynced()
+    assert index.is_written and not index.pop_unsynced()
     again = loaded(index)
     assert isinstance(again, TransactionIndex)
-    assert not again.take_unsynced()
-    again.note_unsynced()
-    assert again.take_unsynced()
+    assert not again.pop_unsynced()
+    again.mark_unsynced()
+    assert again.pop_unsynced()

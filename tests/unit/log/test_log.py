@@ -162,7 +162,7 @@ def test_a_tail_cut_at_any_byte_loses_only_the_batch_it_cut(home: Home) -> None:
     whole = path.read_bytes()
     for size in range(keep, len(whole)):
         path.write_bytes(whole[:size])
-        home.files.forget_below(home.directory)
+        home.files.invalidate_below(home.directory)
         again = home.open()
         assert everything(again) == [b"first"], f"cut at {size}"
         assert path.stat().st_size == keep

@@ -136,7 +136,7 @@ def test_an_epoch_of_a_batch_that_did_not_come_is_not_known(fault: str) -> None:
     if fault == "full":
         full(home)
     else:
-        home.log.partition_dir.files.forget_below(DIRECTORY)
+        home.log.partition_dir.files.invalidate_below(DIRECTORY)
         home.disk.faults = DiskFaults(too_many_files=1.0)
     data = b"".join(
         bytes(build_batch([Record(None, b"v", timestamp_ms=0)], base_offset=at, leader_epoch=epoch))

@@ -40,7 +40,7 @@ def opened_again(**config: Any) -> Home:
     home.append(3)
     close_log(home.log)
     home.log = home.open(recovery_point=6, clean_shutdown=True)
-    home.log.partition_dir.files.forget_below(DIRECTORY)
+    home.log.partition_dir.files.invalidate_below(DIRECTORY)
     return home
 
 
@@ -199,10 +199,10 @@ def test_of_two_copies_of_a_log_a_start_keeps_one() -> None:
     logs = Logs()
     for _ in range(2):
         copy(logs)
-        logs.manager.futures.forget(("t", 0))
+        logs.manager.futures.remove(("t", 0))
     logs.manager.close()
     again = logs.started()
-    again.removal.take_due()()
+    again.removal.begin_removals()()
     (kept,) = [path for path in logs.disk.directories() if path.name.endswith("-future")]
     assert again.futures.logs["t", 0].directory == kept
 
@@ -225,7 +225,7 @@ async def test_retention_that_cannot_read_a_segment_names_the_directory() -> Non
     logs.manager = logs.started()
     log = logs.manager.logs["t", 0]
     log.update_high_watermark(log.log_end_offset)
-    logs.manager.files.forget_below(log.directory)
+    logs.manager.files.invalidate_below(log.directory)
     logs.fails(read_error=1.0)
     with pytest.raises(StorageError, match="simulated read error") as error:
         await logs.manager.retain(log, NOW_MS + 10_000, 1000)
@@ -276,7 +276,7 @@ def test_files_stay_while_the_names_that_replaced_them_are_not_durable() -> None
     logs.manager.delete(("t", 0))
     (gone,) = [path for path in logs.disk.directories() if path.name.endswith("-delete")]
     logs.fails(sync_dir_error=1.0)
-    logs.manager.removal.take_due()()
+    logs.manager.removal.begin_removals()()
     assert logs.disk.is_dir(gone)
 
 
@@ -306,7 +306,7 @@ def test_what_a_cleaner_cannot_read_names_the_directory_that_failed() -> None:
         logs.append()
         for segment in logs.log.segments:
             segment._first_timestamp_ms = None
-        logs.manager.files.forget_below(logs.log.directory)
+        logs.manager.files.invalidate_below(logs.log.directory)
         logs.fails(read_error=1.0)
         with pytest.raises(StorageError, match="simulated read error") as error:
             ask()

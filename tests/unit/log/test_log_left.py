@@ -178,7 +178,7 @@ def deleted_soon(home: Home) -> None:
 
 def removed(home: Home) -> None:
     home.manager.delete(KEY)
-    home.manager.removal.take_due()()
+    home.manager.removal.begin_removals()()
 
 
 def made_again(home: Home) -> None:
@@ -189,7 +189,7 @@ def made_again(home: Home) -> None:
 
 def made_again_elsewhere(home: Home) -> None:
     home.manager.delete(KEY)
-    home.manager.removal.take_due()()
+    home.manager.removal.begin_removals()()
     home.fill(home.manager.create(*KEY, UUID(int=2), {}, log_dir=home.dirs[1]), 12, first_epoch=8)
 
 
@@ -223,7 +223,7 @@ def load(home: Home) -> None:
     search = search_timestamp(home.log, NOW_MS + 1)
     while not home.log.is_detached and (work := search.next_step()) is not None:
         try:
-            search.take(home.disk.calls.run(work))
+            search.apply(home.disk.calls.run(work))
         except FileNotFoundError:
             assert home.log.is_detached, "a search checks this, and blames no disk"
 

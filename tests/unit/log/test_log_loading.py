@@ -300,7 +300,7 @@ def test_without_descriptors_an_append_is_refused_and_its_log_stays(tmp_path: Pa
     log = manager.create("t", 0, UUID(int=1), {})
     append(log, batch(b"a"))
     append(log, batch(b"b"))
-    manager.files.forget(log.segments.active.path)
+    manager.files.invalidate(log.segments.active.path)
     disk.dead = {log.directory}
     with pytest.raises(ApiError) as caught:
         append(log, batch(b"c"))

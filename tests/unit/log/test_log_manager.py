@@ -202,7 +202,7 @@ def test_without_power_a_deleted_log_comes_back_whole_or_not_at_all() -> None:
         disk.sync_dir(Path("/data"))
         manager.delete(("t", 0))
         clock.at_ms = log.config.file_delete_delay_ms
-        manager.removal.take_due()()
+        manager.removal.begin_removals()()
         disk.lose_power()
         found = simulated(disk, HandClock()).get(("t", 0))
         assert found is None, "the name was durable before the first file went"

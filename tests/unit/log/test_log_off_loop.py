@@ -74,7 +74,7 @@ class Home:
     async def search(self, timestamp_ms: int | None) -> tuple[int, int] | None:
         search = search_timestamp(self.log, timestamp_ms)
         while (work := search.next_step()) is not None:
-            search.take(await self.disk.run_blocking(work))
+            search.apply(await self.disk.run_blocking(work))
         return search.found[:2] if search.found is not None else None
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ async def test_a_log_is_appended_to_while_its_segments_are_deleted(tmp_path: Pat
     )
     assert log.log_end_offset == 24 + len(starts)
     assert home.disk.steps >= 2
-    await home.disk.run_blocking(home.manager.removal.take_due())
+    await home.disk.run_blocking(home.manager.removal.begin_removals())
     names = sorted(path.name for path in log.directory.iterdir())
     assert not [name for name in names if name.endswith(".deleted")]
     assert int(names[0][:20]) >= log.log_start_offset

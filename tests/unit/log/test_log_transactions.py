@@ -76,7 +76,7 @@ def test_a_marker_makes_what_was_verified_before_it_worthless(home: Home, commit
 
 def test_a_batch_behind_one_that_could_not_be_verified_waits_for_it(home: Home) -> None:
     log = home.open()
-    log.producers.note_refused([header_of(sent(0))], ErrorCode.NOT_ENOUGH_REPLICAS)
+    log.producers.record_refused([header_of(sent(0))], ErrorCode.NOT_ENOUGH_REPLICAS)
     assert refusal(log, sent(1), log.producers.begin_verification(5, 0)) == "NOT_ENOUGH_REPLICAS"
     assert refusal(log, sent(0), log.producers.begin_verification(5, 0)) == "NONE"
     assert refusal(log, sent(1)) == "NONE"
@@ -101,7 +101,7 @@ def test_a_verification_during_an_end_is_answered_after_its_marker(home: Home, v
     late = producers.begin_verification(5, 0, supports_epoch_bump=True)
     following = producers.begin_verification(5, 1, supports_epoch_bump=True)
     assert producers.begin_verification(5, 0, supports_epoch_bump=True) is not late, "older ones count for nothing"
-    producers.forget_verification(5, 1, version)
+    producers.clear_verification(5, 1, version)
     append(log, marker(epoch=1, commit=True))
     assert refusal(log, sent(1), late) == "INVALID_PRODUCER_EPOCH"
     if version == 0:  # who ends by hand, as a coordinator of before, ends everything
@@ -109,7 +109,7 @@ def test_a_verification_during_an_end_is_answered_after_its_marker(home: Home, v
         return
     assert refusal(log, sent(epoch=1), following) == "NONE"
     following = producers.begin_verification(5, 1, supports_epoch_bump=True)
-    producers.forget_verification(5, 2, version)
+    producers.clear_verification(5, 2, version)
     append(log, marker(epoch=2))
     assert not producers.is_verified(5, 1, following), "its own end makes it worthless"
     assert not producers.is_verified(5, 2, following)

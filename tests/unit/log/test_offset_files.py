@@ -105,9 +105,9 @@ def test_a_write_by_another_thread_counts_as_written(shelf: Shelf) -> None:
 def test_a_log_that_is_recreated_is_not_in_the_file(shelf: Shelf) -> None:
     append(shelf.first, batch(b"a"))
     shelf.write()
-    shelf.files.forget(("other", 0), shelf.dirs[0], [])
+    shelf.files.remove(("other", 0), shelf.dirs[0], [])
     assert shelf.in_file() == {KEY: 1}
-    shelf.files.forget(KEY, shelf.dirs[0], shelf.logs)
+    shelf.files.remove(KEY, shelf.dirs[0], shelf.logs)
     assert shelf.in_file() == {} and shelf.files.max_recorded_offset(KEY, shelf.dirs[0]) == 0
 
 
@@ -120,7 +120,7 @@ def test_a_full_disk_leaves_the_file_and_refuses_what_it_would_hide(shelf: Shelf
     assert shelf.write()
     assert shelf.in_file() == {KEY: 1} and shelf.files.has_unwritten(shelf.dirs[0])
     with pytest.raises(ApiError) as refused:
-        shelf.files.forget(KEY, shelf.dirs[0], shelf.logs)
+        shelf.files.remove(KEY, shelf.dirs[0], shelf.logs)
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     shelf.disk.dead.clear()
     assert shelf.write() and shelf.in_file() == {KEY: 2}

@@ -373,8 +373,8 @@ def test_an_end_of_the_transaction_before_leaves_a_verification(
 ) -> None:
     state = ProducerState()
     asked = state.begin_verification(ID, 3, supports_epoch_bump=bumped)
-    state.forget_verification(6, 9, 1)
-    state.forget_verification(ID, marker_epoch, version)
+    state.clear_verification(6, 9, 1)
+    state.clear_verification(ID, marker_epoch, version)
     assert state.is_verified(ID, 3, asked) is stays
 
 
@@ -390,15 +390,15 @@ def test_retriable_refusals_are_kept_for_idempotent_producers() -> None:
         (sent(-1), full),
         (sent(0, epoch=2), full),
     ):
-        state.note_refused([header], code)
+        state.record_refused([header], code)
         assert not state.refusals
-    state.note_refused([sent(1), sent(0, producer_id=6)], full)
+    state.record_refused([sent(1), sent(0, producer_id=6)], full)
     assert len(state.refusals) == 2
     assert outcome(state, sent(2)) is full
     state.update(sent(1, offset=1))
     assert len(state.refusals) == 1
     assert outcome(state, sent(2)) is None
-    state.note_refused([sent(0, epoch=4)], full)
+    state.record_refused([sent(0, epoch=4)], full)
     assert len(state.refusals) == 2, "a new epoch"
 
 
@@ -422,7 +422,7 @@ def test_a_producer_that_is_silent_for_so_long_expires() -> None:
 def test_verifications_and_refusals_expire_at_the_second_check() -> None:
     state = ProducerState()
     asked = state.begin_verification(ID, 3)
-    state.note_refused([sent(0, producer_id=6)], ErrorCode.KAFKA_STORAGE_ERROR)
+    state.record_refused([sent(0, producer_id=6)], ErrorCode.KAFKA_STORAGE_ERROR)
     state.expire(0, 10)
     assert state.is_verified(ID, 3, asked) and state.refusals
     state.expire(0, 10)

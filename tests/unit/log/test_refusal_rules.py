@@ -29,7 +29,7 @@ def answer(refusals: Refusals, sequence: int, *, expected: int | None = 10, epoc
 def refused(*sequences: int, expected: int | None = 10) -> Refusals:
     refusals = Refusals()
     for sequence in sequences:
-        refusals.note(sent(sequence), expected, FULL)
+        refusals.record(sent(sequence), expected, FULL)
     return refusals
 
 
@@ -85,18 +85,18 @@ def test_the_earliest_is_waited_for(
 
 def test_one_that_the_log_has_passed_gives_way() -> None:
     refusals = refused(10)
-    refusals.note(sent(14), 14, TOO_FEW)
+    refusals.record(sent(14), 14, TOO_FEW)
     assert answer(refusals, 15, expected=14) is TOO_FEW
     refusals = refused(10)
-    refusals.note(sent(14), 10, TOO_FEW)
+    refusals.record(sent(14), 10, TOO_FEW)
     assert answer(refusals, 15) is FULL, "the log has not"
 
 
 def test_a_later_epoch_takes_the_place_of_an_earlier_one() -> None:
     refusals = refused(10)
-    refusals.note(sent(0, epoch=2), None, TOO_FEW)
+    refusals.record(sent(0, epoch=2), None, TOO_FEW)
     assert answer(refusals, 11) is FULL
-    refusals.note(sent(0, epoch=4), 0, TOO_FEW)
+    refusals.record(sent(0, epoch=4), 0, TOO_FEW)
     assert answer(refusals, 11) is ErrorCode.NONE
     assert answer(refusals, 1, expected=0, epoch=4) is TOO_FEW
     assert len(refusals) == 1
@@ -115,16 +115,16 @@ def test_a_refusal_is_settled_once_the_log_has_passed_it(epoch: int, expected: i
 def test_there_are_so_many_at_most() -> None:
     refusals = Refusals(2)
     for producer_id in (5, 6, 7):
-        refusals.note(sent(10, producer_id=producer_id), 10, FULL)
+        refusals.record(sent(10, producer_id=producer_id), 10, FULL)
     assert len(refusals) == 2
-    refusals.note(sent(9, producer_id=5), None, TOO_FEW)
+    refusals.record(sent(9, producer_id=5), None, TOO_FEW)
     assert answer(refusals, 10, expected=None) is TOO_FEW, "one that is known may change"
 
 
 def test_refusals_of_the_log_win_over_earlier_ones() -> None:
     now, before = refused(10), Refusals()
-    before.note(sent(20), 20, TOO_FEW)
-    before.note(sent(20, producer_id=6), 20, TOO_FEW)
+    before.record(sent(20), 20, TOO_FEW)
+    before.record(sent(20, producer_id=6), 20, TOO_FEW)
     now.merge(before)
     assert len(now) == 2 and len(before) == 2
     assert answer(now, 11) is FULL

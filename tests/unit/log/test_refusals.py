@@ -35,7 +35,7 @@ class Producer:
             if refused is not None:
                 raise ApiError(refused)
         except ApiError as error:
-            self.state.note_refused([header], error.code)
+            self.state.record_refused([header], error.code)
             return error.code
         self.state.update(header)
         self.end += 1
@@ -106,7 +106,7 @@ def test_a_follower_remembers_the_next_sequence_once_it_leads(producer: Producer
     not_leader = ErrorCode.NOT_LEADER_OR_FOLLOWER
     producer.sends(0)
     behind = header_of(batch(b"v", producer_id=ID, producer_epoch=0, sequence=2))
-    producer.state.note_refused([behind], not_leader)
+    producer.state.record_refused([behind], not_leader)
     assert producer.sends(1) is ErrorCode.NONE, "fetched from the leader before"
     assert producer.sends(3) is not_leader
     assert [producer.sends(2), producer.sends(3)] == [ErrorCode.NONE] * 2
@@ -115,9 +115,9 @@ def test_a_follower_remembers_the_next_sequence_once_it_leads(producer: Producer
 def test_stored_or_impossible_batches_are_no_refusals(producer: Producer) -> None:
     producer.sends(0)
     known = header_of(batch(b"v", producer_id=ID, producer_epoch=0, sequence=0))
-    producer.state.note_refused([known], FULL)
+    producer.state.record_refused([known], FULL)
     late = header_of(batch(b"v", producer_id=ID, producer_epoch=0, sequence=1))
-    producer.state.note_refused([late], ErrorCode.MESSAGE_TOO_LARGE)
+    producer.state.record_refused([late], ErrorCode.MESSAGE_TOO_LARGE)
     assert not producer.state.refusals
     assert producer.sends(2) is OUT_OF_ORDER
 
@@ -125,7 +125,7 @@ def test_stored_or_impossible_batches_are_no_refusals(producer: Producer) -> Non
 def test_refusals_are_bounded_and_expire(producer: Producer) -> None:
     first = header_of(batch(b"v", producer_id=1, producer_epoch=0, sequence=0))
     for number in range(MAX_REFUSALS + 5):
-        producer.state.note_refused([with_producer(first, producer_id=number, offset=0)], FULL)
+        producer.state.record_refused([with_producer(first, producer_id=number, offset=0)], FULL)
     assert len(producer.state.refusals) == MAX_REFUSALS
     producer.state.expire(0, 1000)
     assert producer.sends(1) is FULL

@@ -141,14 +141,14 @@ def test_the_active_segment_may_not_be_read_either(tmp_path: Path) -> None:
 def test_segments_with_aborted_transactions_are_found_from_an_offset_on(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path, 1, 2, 3, 4)
     assert shelf.aborted() == []
-    shelf.summary.forget_aborted()
+    shelf.summary.invalidate_aborted()
     for number in (0, 2):
         shelf.abort(number)
     assert shelf.aborted() == [0, 20]
     assert (shelf.aborted(1), shelf.aborted(20), shelf.aborted(21)) == ([20], [20], [])
     for _ in range(2):
         shelf.abort(3)
-        shelf.summary.note_aborted()
+        shelf.summary.record_aborted()
         assert shelf.aborted() == [0, 20, 30]
 
 
@@ -166,7 +166,7 @@ def test_damaged_or_unloaded_segments_may_have_aborted_transactions(tmp_path: Pa
 def test_no_totals_are_kept_before_they_are_asked_for(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path, 1, 2)
     shelf.abort(0)
-    shelf.summary.note_aborted()
+    shelf.summary.record_aborted()
     assert shelf.aborted() == [0]
 
 
@@ -207,25 +207,25 @@ def test_replacing_segments_may_have_aborted_transactions(
 @pytest.mark.parametrize(("recovery_point", "first"), [(0, 0), (9, 0), (10, 1), (39, 3), (40, 3)])
 def test_segments_beyond_the_recovery_point_are_not_durable(tmp_path: Path, recovery_point: int, first: int) -> None:
     shelf = Shelf(tmp_path, 1, 2, 3, 4)
-    assert shelf.summary.take_undurable(recovery_point) == shelf.segments, "nothing is known yet"
-    assert shelf.summary.take_undurable(recovery_point) == shelf.segments[first:]
-    shelf.summary.distrust()
-    assert shelf.summary.take_undurable(recovery_point) == shelf.segments
+    assert shelf.summary.pop_undurable(recovery_point) == shelf.segments, "nothing is known yet"
+    assert shelf.summary.pop_undurable(recovery_point) == shelf.segments[first:]
+    shelf.summary.mark_undurable()
+    assert shelf.summary.pop_undurable(recovery_point) == shelf.segments
 
 
 def test_when_all_are_distrusted_the_first_is_too_however_short_it_is(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path, 1)
     shelf.segments.append(shelf.made(1, 2))
     shelf.bases.append(1)
-    shelf.summary.take_undurable(2)
-    shelf.summary.distrust()
-    assert shelf.summary.take_undurable(2) == shelf.segments
+    shelf.summary.pop_undurable(2)
+    shelf.summary.mark_undurable()
+    assert shelf.summary.pop_undurable(2) == shelf.segments
 
 
 def test_a_formerly_active_segment_may_not_be_durable(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path, 1, 2)
-    shelf.summary.take_undurable(20)
+    shelf.summary.pop_undurable(20)
     shelf.roll(3)
     shelf.roll(4)
-    assert shelf.summary.take_undurable(40) == shelf.segments[1:]
-    assert shelf.summary.take_undurable(40) == shelf.segments[3:]
+    assert shelf.summary.pop_undurable(40) == shelf.segments[1:]
+    assert shelf.summary.pop_undurable(40) == shelf.segments[3:]

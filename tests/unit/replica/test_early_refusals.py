@@ -23,7 +23,7 @@ def header(producer_id: int, sequence: int) -> BatchHeader:
 def given(early: EarlyRefusals, partition_id: int = 0) -> Refusals:
     """The refusals that the partition's log gets when it is there."""
     to = Refusals()
-    early.give("t", TOPIC_ID, partition_id, to)
+    early.move_to("t", TOPIC_ID, partition_id, to)
     return to
 
 
@@ -39,8 +39,8 @@ def is_refused(refusals: Refusals, producer_id: int, sequence: int) -> bool:
 @pytest.mark.parametrize("topic", ["t", TOPIC_ID])
 def test_batches_behind_an_early_one_get_the_same_error(topic: str | UUID) -> None:
     early = EarlyRefusals()
-    early.note(topic, 3, header(7, 0), CODE)
-    early.note(topic, 3, header(8, 4), CODE)
+    early.record(topic, 3, header(7, 0), CODE)
+    early.record(topic, 3, header(8, 4), CODE)
     assert len(given(early, 2)) == 0
     refusals = given(early, 3)
     assert is_refused(refusals, 7, 1) and is_refused(refusals, 8, 5)
@@ -49,8 +49,8 @@ def test_batches_behind_an_early_one_get_the_same_error(topic: str | UUID) -> No
 
 def test_names_and_ids_of_one_topic_come_together() -> None:
     early = EarlyRefusals()
-    early.note("t", 0, header(7, 0), CODE)
-    early.note(TOPIC_ID, 0, header(8, 0), CODE)
+    early.record("t", 0, header(7, 0), CODE)
+    early.record(TOPIC_ID, 0, header(8, 0), CODE)
     assert len(given(early)) == 2
 
 
@@ -61,19 +61,19 @@ def test_names_and_ids_of_one_topic_come_together() -> None:
 )
 def test_refusals_that_are_not_kept(producer_id: int, sequence: int, code: ErrorCode) -> None:
     early = EarlyRefusals()
-    early.note("t", 0, header(producer_id, sequence), code)
+    early.record("t", 0, header(producer_id, sequence), code)
     assert len(given(early)) == 0
 
 
 def test_the_oldest_partition_goes_where_there_are_too_many() -> None:
     early = EarlyRefusals()
     for number in range(101):
-        early.note("t", number, header(7, 0), CODE)
+        early.record("t", number, header(7, 0), CODE)
     assert [number for number in range(101) if len(given(early, number))] == list(range(1, 101))
 
 
 def test_a_partition_has_so_many_producers_at_most() -> None:
     early = EarlyRefusals()
     for producer_id in range(101):
-        early.note("t", 0, header(producer_id, 0), CODE)
+        early.record("t", 0, header(producer_id, 0), CODE)
     assert len(given(early)) == 100

@@ -158,7 +158,7 @@ async def crash_at(seed: int, change: int, *, power: bool) -> bool:
     try:
         broker.moves.begin(broker.partition, target)
         await broker.run_moves(lambda: writer.write(broker.partition))
-        broker.logs.removal.take_due()()
+        broker.logs.removal.begin_removals()()
     except Crash:
         pass
     died = disk.changes >= change  # be it in the move, or in a flush beside it
@@ -177,7 +177,7 @@ async def crash_at(seed: int, change: int, *, power: bool) -> bool:
             await broker.replicas.flush(broker.partition)
             writer.appended = writer.durable = len(found)
         # A loss of power may bring back what was removed before it.
-        broker.logs.removal.take_due()()
+        broker.logs.removal.begin_removals()()
         await end_of_process(disk)
         disk.process_died()
     names = [name for path in (ONE, TWO) for name in disk.list_dir(path) if name.startswith("t-")]
@@ -342,7 +342,7 @@ def test_of_two_logs_the_controllers_directory_decides(known: Path, is_longer: b
     log = again.get(("t", 0))
     assert log is not None and log.log_dir == known
     assert numbers(log) == [0, 1]
-    again.removal.take_due()()
+    again.removal.begin_removals()()
     left = [path for path in (ONE, TWO) if disk.is_dir(path / "t-0")]
     assert left == ([ONE, TWO] if is_longer else [known]), "what somebody may miss is left alone"
 
@@ -362,7 +362,7 @@ def test_a_log_that_gets_the_name_of_a_removed_copy_keeps_its_files() -> None:
     log = again.get(("t", 0))
     assert log is not None and log.log_dir == TWO and not disk.is_dir(ONE / "t-0"), "the copy gave its name free"
     rename_to(log, ONE / "t-0")  # a move back ends before anything is removed
-    again.removal.take_due()()
+    again.removal.begin_removals()()
     assert numbers(log) == [0, 1] and disk.is_dir(ONE / "t-0")
     assert not [name for name in disk.list_dir(ONE) if name.endswith("-delete")]
 

@@ -112,7 +112,7 @@ class TestWhatIsFetched:
 
     def test_batches_before_the_log_exists_are_refused_alike(self, broker: Broker) -> None:
         first, second = (batch(b"v", producer_id=7, sequence=sequence) for sequence in range(2))
-        broker.replicas.early_refusals.note("t", 0, header_of(first), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        broker.replicas.early_refusals.record("t", 0, header_of(first), ErrorCode.NOT_LEADER_OR_FOLLOWER)
         broker.topic("t", 5)
 
         def send(data: bytes) -> Any:

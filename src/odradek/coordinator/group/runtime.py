@@ -114,7 +114,7 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
             level("groups loaded", partition=self.partition_id, records=count)
             await self._apply(lambda: self.machine.loaded(self.now(), self._election_reason))
 
-    def note_refused(self, request: FromMember, caller: Caller | None, code: ErrorCode, message: str = "") -> None:
+    def record_refused(self, request: FromMember, caller: Caller | None, code: ErrorCode, message: str = "") -> None:
         """Record an error response in the journal, if it is of a kind that explains the state of a group."""
         instance_id = getattr(request, "group_instance_id", None) or getattr(request, "instance_id", None)
         identity = MemberIdentity(request.member_id, instance_id, *_sender(caller))

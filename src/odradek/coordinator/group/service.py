@@ -182,7 +182,7 @@ class GroupCoordinator(ShardHost[Shard]):
                 return shard.machine.join(request, named, shard.now())
 
             response = await shard.run_parked(operation)
-            shard.note_refused(request, caller, ErrorCode(response.error_code))
+            shard.record_refused(request, caller, ErrorCode(response.error_code))
             return response
         except ApiError as error:
             self._note_refused(request, caller, error)
@@ -446,7 +446,7 @@ class GroupCoordinator(ShardHost[Shard]):
             shard = self.shard(request.group_id)
         except ApiError:
             return
-        shard.note_refused(request, caller, error.code, error.message)
+        shard.record_refused(request, caller, error.code, error.message)
 
     async def _run(self, shard: Shard, operation: Operation[T]) -> T:
         try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from odradek.log.compaction.keys import DEAD, TOMBSTONE, OffsetMap, keep_live, keep_live_from
+from odradek.log.compaction.keys import DEAD, TOMBSTONE, OffsetMap, live_records, shifted_live_records
 from odradek.log.compaction.transactions import AbortedData, OpenTransactions
 from odradek.record.batch import (
     HEADER_BYTES,
@@ -73,7 +73,7 @@ class BatchCleaner:
 
     # -- first pass ---------------------------------------------------------------------------------------------
 
-    def learn(self, header: BatchHeader, batch: bytes) -> bool:
+    def add_keys(self, header: BatchHeader, batch: bytes) -> bool:
         """Add the keys of a batch to the offset map; returns False if the map is full, which ends the first pass.
 
         Raises:
@@ -117,7 +117,7 @@ class BatchCleaner:
         else:
             data, position, end = _payload(header, batch)
             marks = self._table.get_batch(data, position, end, header.record_count)
-        return self._keep_marked(header, batch, marks, keep_empty=keep_empty)
+        return self._retain_marked(header, batch, marks, keep_empty=keep_empty)
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         if not header.has_producer_id:
@@ -142,7 +142,7 @@ class BatchCleaner:
             return batch
         return empty_batch(header) if keep_empty else None
 
-    def _keep_marked(self, header: BatchHeader, batch: bytes, marks: bytearray, *, keep_empty: bool) -> Batch | None:
+    def _retain_marked(self, header: BatchHeader, batch: bytes, marks: bytearray, *, keep_empty: bool) -> Batch | None:
         tombstones = marks.count(TOMBSTONE)
         if tombstones and header.has_delete_horizon and header.base_timestamp <= self._now_ms:
             marks = marks.replace(bytes((TOMBSTONE,)), bytes((DEAD,)))
@@ -159,9 +159,9 @@ class BatchCleaner:
         """The batch without its dead records; with a delete horizon, timestamp deltas count from it."""
         data, position, _ = _payload(header, batch)
         if horizon_ms is None:
-            payload, newest = keep_live(data, position, marks)
+            payload, newest = live_records(data, position, marks)
         else:
-            payload, newest = keep_live_from(data, position, marks, header.base_timestamp - horizon_ms)
+            payload, newest = shifted_live_records(data, position, marks, header.base_timestamp - horizon_ms)
         packed = compress(header.compression, payload) if header.compression else payload
         attributes = header.attributes if horizon_ms is None else with_delete_horizon(header.attributes)
         # With LogAppendTime the header's timestamp is that of every record.

@@ -220,30 +220,30 @@ class Cleaner:
 
         async with self._worker(log, plan) as worker:
             check(segments)
-            learned = await call(None, segments)
-            assert isinstance(learned, BuiltOffsetMap)
+            offset_map = await call(None, segments)
+            assert isinstance(offset_map, BuiltOffsetMap)
             progress = self.running[log.topic_partition]
-            progress.groups = len(learned.groups)
-            self._count_offset_map(learned, plan)
+            progress.groups = len(offset_map.groups)
+            self._count_offset_map(offset_map, plan)
             first = 0
-            for number, count in enumerate(learned.groups):
+            for number, count in enumerate(offset_map.groups):
                 await buggify("log: before segments are cleaned")
                 group = await call(number, segments[first:])
                 assert isinstance(group, CleanedGroup)
                 if group.is_changed and not log.cleaned_offset:
-                    await self._note_begun(log)
+                    await self._mark_compacted(log)
                     check(segments[first:])
                 if group.is_changed:
                     self._swap(log, segments[first : first + count])
                 self._count_group(group)
                 first += count
                 progress.groups_done += 1
-        log.cleaned_offset = learned.end_offset
+        log.cleaned_offset = offset_map.end_offset
         directory = log.directory
         await self._disk.run_blocking(log.partition_dir.work(lambda disk: disk.sync_dir(directory)))
         await self._disk.run_blocking(self._manager.cleaned_work(log.log_dir))
 
-    async def _note_begun(self, log: Log) -> None:
+    async def _mark_compacted(self, log: Log) -> None:
         """Store that the log is compacted before the first record is removed, even if this cleaning fails (ADR 0021).
         Offset 1 is valid: below it each key occurs once."""
         log.cleaned_offset = 1
@@ -285,9 +285,9 @@ class Cleaner:
 
         return current.partition_dir.work(job)
 
-    def _count_offset_map(self, learned: BuiltOffsetMap, plan: CleaningPlan) -> None:
-        self.counts.read_bytes += learned.read_bytes
-        self.counts.fullest_table = max(self.counts.fullest_table, learned.table_bytes / max(1, plan.table_bytes))
+    def _count_offset_map(self, offset_map: BuiltOffsetMap, plan: CleaningPlan) -> None:
+        self.counts.read_bytes += offset_map.read_bytes
+        self.counts.fullest_table = max(self.counts.fullest_table, offset_map.table_bytes / max(1, plan.table_bytes))
 
     def _count_group(self, group: CleanedGroup) -> None:
         counts = self.counts

@@ -157,7 +157,7 @@ class Cleaning:
 
     def answer(self, group: int | None) -> BuiltOffsetMap | CleanedGroup:
         """What a worker is asked: None to learn, a number to clean that group."""
-        return self.learn() if group is None else self.clean(group)
+        return self.build_offset_map() if group is None else self.clean(group)
 
     def _aborted_in(self, segment: SegmentPlan) -> list[AbortedTransaction]:
         index = TransactionIndex(self._disk, segment_path(self._plan.directory, segment.base_offset, ".txnindex"))
@@ -171,8 +171,8 @@ class Cleaning:
         paths = [segment_path(self._plan.directory, segment.base_offset, suffix) for suffix in (".index", ".timeindex")]
         return max(self._disk.size(path) if self._disk.exists(path) else 0 for path in paths)
 
-    def learn(self) -> BuiltOffsetMap:
-        """Read the keys of the dirty part, as far as there is room for them."""
+    def build_offset_map(self) -> BuiltOffsetMap:
+        """Read the keys of the dirty part into the offset map, up to its capacity."""
         plan, cleaner = self._plan, self._cleaner
         read = 0
         for segment_plan in plan.segments:
@@ -182,7 +182,7 @@ class Cleaning:
             is_full = False
             for _, header, batch in self._batches(segment_plan, start[0] if start else segment_plan.size_bytes):
                 read += len(batch)
-                if not cleaner.learn(header, batch):
+                if not cleaner.add_keys(header, batch):
                     is_full = True
                     break
             if is_full:
@@ -216,14 +216,14 @@ class Cleaning:
                 before += header.record_count
                 if kept is batch:
                     after += header.record_count
-                    writer.keep(header, batch, position)
+                    writer.append(header, batch, position)
                 elif kept is None:
                     writer.change(position)
                 else:
                     changed = BatchHeader.read(kept)
                     after += changed.record_count
                     writer.change(position)
-                    writer.keep(changed, kept, position)
+                    writer.append(changed, kept, position)
         entries = [entry for segment in segments for entry in self._indexed[segment.base_offset]]
         written = writer.finish(self._cleaner.transactions.to_keep(entries))
         return CleanedGroup(segments[0].base_offset, written > 0, read, written, before, after)
@@ -290,7 +290,7 @@ class _GroupWriter:
             self._new = self._cleaning.new_segment(self._segments[0].base_offset)
             self._cleaning.copy_front(self._segments[0], position, self._new)
 
-    def keep(self, header: BatchHeader, batch: Batch, position: int) -> None:
+    def append(self, header: BatchHeader, batch: Batch, position: int) -> None:
         if self._new is not None:
             self._new.add(header, batch)
             self._cleaning.pause(len(batch))

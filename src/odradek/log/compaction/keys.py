@@ -159,7 +159,7 @@ def _longer(data: bytes, position: int, byte: int) -> tuple[int, int]:
             raise _malformed(0)
 
 
-def keep_live(data: bytes, position: int, marks: bytes | bytearray) -> tuple[bytes, int]:
+def live_records(data: bytes, position: int, marks: bytes | bytearray) -> tuple[bytes, int]:
     """(the records that are not dead, concatenated, and their largest timestamp delta).
 
     Args:
@@ -195,8 +195,8 @@ def keep_live(data: bytes, position: int, marks: bytes | bytearray) -> tuple[byt
     return b"".join(pieces), newest
 
 
-def keep_live_from(data: bytes, position: int, marks: bytes | bytearray, shift_ms: int) -> tuple[bytes, int]:
-    """As `keep_live`, but adds `shift_ms` to all timestamp deltas; the returned delta is the one before."""
+def shifted_live_records(data: bytes, position: int, marks: bytes | bytearray, shift_ms: int) -> tuple[bytes, int]:
+    """As `live_records`, but adds `shift_ms` to all timestamp deltas; the returned delta is the one before."""
     pieces: list[bytes] = []
     newest = -(2**63)
     for mark in marks:

@@ -59,7 +59,7 @@ class CleanedOffsets:
 
         return work
 
-    def forget(self, key: TopicPartition, log_dir: Path, logs: Iterable[Log]) -> None:
+    def remove(self, key: TopicPartition, log_dir: Path, logs: Iterable[Log]) -> None:
         """Lower or remove the offset of a truncated or deleted log; blocks if it has one.
 
         Raises:

@@ -40,7 +40,7 @@ class CleanedSegment:
         self._index_interval_bytes = index_interval_bytes
         self._segment = Segment(files, directory, base_offset, created_ms=0, suffix=suffix)
         for path in self._segment.paths():
-            files.forget(path)
+            files.invalidate(path)
             files.disk.remove(path)  # of an aborted cleaning
         self._segment.open(create=True)
         self._position = 0

@@ -19,7 +19,7 @@ from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import NEVER
 from odradek.log.index import AbortedTransaction
 from odradek.log.log import Log
-from odradek.log.search import take_aborted
+from odradek.log.search import collect_aborted
 from odradek.log.segment import Segment
 from odradek.log.transactions import rebuild_transactions
 
@@ -144,6 +144,6 @@ def _aborted_from(segments: Sequence[Segment], first: int, end_offset: int) -> t
         segment.indexes.load()
         if segment.indexes.transactions_damaged:
             rebuild_transactions(segments)
-        if take_aborted(segment, 0, end_offset, found):
+        if collect_aborted(segment, 0, end_offset, found):
             break
     return tuple(sorted(found, key=lambda entry: entry.first_offset))

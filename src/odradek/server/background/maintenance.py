@@ -180,7 +180,7 @@ class Maintenance:
                 await self._replicas.flush(partition)
 
     async def _remove(self) -> None:
-        await self._disk.run_blocking(self._log_manager.removal.take_due())
+        await self._disk.run_blocking(self._log_manager.removal.begin_removals())
         self._replicas.retry_unplaced()
 
     async def _check_isolation(self) -> None:

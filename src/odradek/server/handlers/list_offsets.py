@@ -184,7 +184,7 @@ async def _searched(context: RequestContext, search: _Search) -> FoundTimestamp 
     """What a search finds. Raises ApiError if this broker lost the partition or its leadership meanwhile; OSError."""
     partition, disk = search.partition, context.broker.log_manager.disk
     while not search.log.is_detached and (work := search.timestamps.next_step()) is not None:
-        search.timestamps.take(await disk.run_blocking(work))
+        search.timestamps.apply(await disk.run_blocking(work))
     if search.log.is_detached:
         raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is no longer here")
     if partition.leader_epoch != search.leader_epoch:

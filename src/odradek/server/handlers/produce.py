@@ -38,7 +38,7 @@ from odradek.server.acknowledgement import Acknowledgement, Waiting
 from odradek.server.handlers.shared import ADMIN_CLIENT_ID
 from odradek.server.log_creation import after_logs_created, logs_pending
 from odradek.server.partition_errors import set_produce_error
-from odradek.server.produce_preparation import needs_recompression, note_refused, prepare_off_loop
+from odradek.server.produce_preparation import needs_recompression, prepare_off_loop, record_refused
 from odradek.server.transactions.produce_verification import Check, Unverified, Verified, find_unverified, verify
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class _Appends:
         except ApiError as error:
             if isinstance(records, bytes | bytearray | memoryview) and len(records) >= HEADER_BYTES:
                 key = topic.topic_id if name is None else name
-                replicas.early_refusals.note(key, data.index, BatchHeader.read(records), error.code)
+                replicas.early_refusals.record(key, data.index, BatchHeader.read(records), error.code)
             raise
 
     def _check_request(self, name: str | None) -> None:
@@ -157,7 +157,7 @@ class _Appends:
             self._prepare_and_append(partition, records, partition_response)
             return
         except ApiError as error:
-            note_refused(partition, records, error)
+            record_refused(partition, records, error)
             raise
         wait = self._write(partition, batch, header, partition_response)
         if wait is not None:
@@ -186,7 +186,7 @@ class _Appends:
             check = self._verified.get((partition.topic, partition.partition_id), check)
         if isinstance(check, ApiError):
             if header.is_transactional:
-                partition.log.producers.note_refused((header,), check.code)
+                partition.log.producers.record_refused((header,), check.code)
                 raise ApiError(check.code, check.message)
             check = None
         now_ms = broker.clock.now_ms()

@@ -77,7 +77,7 @@ class MarkerWriter:
                 raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
             return  # its source has ended that
         producers = partition.log.producers
-        producers.forget_verification(marker.producer_id, marker.producer_epoch, marker.transaction_version)
+        producers.clear_verification(marker.producer_id, marker.producer_epoch, marker.transaction_version)
         if producers.must_write_marker(
             marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_version
         ):

@@ -230,7 +230,7 @@ class Commits:
         Raises:
             ApiError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
-        producers.forget_verification(end.producer_id, end.producer_epoch, transaction_version)
+        producers.clear_verification(end.producer_id, end.producer_epoch, transaction_version)
         # Commits of this iteration of the loop are in the state already, and not yet in the log.
         open_epoch = self._offsets.open_epoch(end.producer_id)
         if open_epoch is not None and (
