@@ -32,7 +32,7 @@ SEED = 3
 PATIENCE_S = 200.0
 
 
-def take_though_used(self: BufferPool, size_bytes: int) -> bytearray | None:
+def acquire_while_used(self: BufferPool, size_bytes: int) -> bytearray | None:
     """A buffer is used again while a handler still reads its frame."""
     return next((buffer for buffer in self._buffers if len(buffer) >= size_bytes), None)
 
@@ -89,7 +89,7 @@ def limit_of_user(quotas: Any, key: str, user: str, client_id: str) -> Any:
 
 
 BUGS: tuple[tuple[str, Any, str, Callable[..., Any]], ...] = (
-    ("frames", BufferPool, "take", take_though_used),
+    ("frames", BufferPool, "acquire", acquire_while_used),
     ("requests", targets_protocol, "decode", decode_and_leak),
     ("responses", targets_protocol, "decode", decode_and_leak),
     ("stored_records", record_types, "decode", decode_and_leak),

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 Waiting = tuple[PartitionProduceResponse, "Partition", "asyncio.Future[None]"]
 
 
-def _take_end(
+def _apply_result(
     answer: PartitionProduceResponse, partition: Partition, wait: asyncio.Future[None], *, all_in_sync: bool
 ) -> None:
-    """Mark the answer for a partition whose wait has ended."""
+    """Set the answer for a partition whose wait has ended."""
     error = None if wait.cancelled() else wait.exception()
     if isinstance(error, ApiError):
         answer.error_code, answer.error_message, answer.base_offset = error.code, error.message, -1
@@ -32,8 +32,8 @@ def _take_end(
         warn_too_few_in_sync(partition, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
 
-def _note_last(context: RequestContext, partition: Partition) -> None:
-    """Where slow requests are looked for, keep what was waited for last."""
+def _record_last_wait(context: RequestContext, partition: Partition) -> None:
+    """Record the partition that the request waited for last, if slow requests are logged."""
     if context.times is not None and context.times.sender is not None:
         context.times.sender.waited_for = partition
 
@@ -67,20 +67,20 @@ class Acknowledgement(PendingResponse):
                 wait.exception()  # seen
             return
         answer, partition = self._waiting.pop(wait)
-        _take_end(answer, partition, wait, all_in_sync=self._all_in_sync)
+        _apply_result(answer, partition, wait, all_in_sync=self._all_in_sync)
         if not self._waiting:
-            _note_last(self._context, partition)
+            _record_last_wait(self._context, partition)
             self.complete(self._produced)
 
     def _time_out(self) -> None:
         for wait, (answer, partition) in self._waiting.items():
             if wait.done():
                 # It has failed, perhaps: its callback, which has yet to run, would come too late.
-                _take_end(answer, partition, wait, all_in_sync=self._all_in_sync)
+                _apply_result(answer, partition, wait, all_in_sync=self._all_in_sync)
             else:
                 answer.error_code, answer.base_offset = ErrorCode.REQUEST_TIMED_OUT, -1
                 answer.error_message = f"{partition.name} was not replicated within {self._timeout_ms} ms"
-                _note_last(self._context, partition)
+                _record_last_wait(self._context, partition)
         self.complete(self._produced)
 
     def release(self) -> None:

@@ -57,7 +57,7 @@ from odradek.server.controller_gateway import ControllerGateway
 from odradek.server.health import Health
 from odradek.server.kafka_names.names import OWN, KafkaNames, MetricNamesConfig, shown_families
 from odradek.server.lifecycle.broker_lifecycle import BrokerLifecycle, BrokerLifecycleConfig, cordon
-from odradek.server.lifecycle.drain import asked_to_stop
+from odradek.server.lifecycle.drain import drain_includes_stop
 from odradek.server.lifecycle.registration_request import broker_registration_request
 from odradek.server.metrics_page import MetricsPage
 from odradek.server.network.connection import Connection
@@ -394,7 +394,7 @@ class Broker:
         self.dispatcher.change_limits(current.build(ConnectionConfig), limits_of_listeners(current))
         cordon(self.log_manager.directories, current.build(BrokerLifecycleConfig))
         self.lifecycle.heartbeat_now()
-        if asked_to_stop(image, self.settings.node_id, self.lifecycle.broker_epoch):
+        if drain_includes_stop(image, self.settings.node_id, self.lifecycle.broker_epoch):
             self.stop_requested.set()
         self._jobs.maintenance.change_config(current.build(MaintenanceConfig))
         self._data.replication.change_settings(current)
@@ -439,7 +439,7 @@ class Broker:
         """
         started, self._started = self._started, []
         if clean and "maintenance" in started:
-            await self.lifecycle.leave()
+            await self.lifecycle.shut_down()
         self._close_listeners()
         if not started:
             return

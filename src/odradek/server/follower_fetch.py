@@ -91,7 +91,7 @@ class FollowerFetch:
             return False
         return self._broker.replicas.leader_quota.is_exhausted(self._broker.clock.monotonic_ms())
 
-    def spend(self, partition: Partition, size_bytes: int) -> None:
+    def charge_quota(self, partition: Partition, size_bytes: int) -> None:
         """Charge the bytes of a throttled partition to the quota."""
         if partition.throttled.as_leader:
             self._broker.replicas.leader_quota.spend(size_bytes, self._broker.clock.monotonic_ms())

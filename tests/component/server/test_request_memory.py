@@ -30,7 +30,7 @@ MIB = 2**20
 HOST = "10.0.0.1"
 
 
-class Taker:
+class Waiter:
     def __init__(self) -> None:
         self.granted: list[int] = []
 
@@ -70,7 +70,7 @@ def test_without_a_setting_the_budget_is_a_share_of_the_memory(
 class TestBudget:
     def test_reservations_are_served_in_order(self) -> None:
         memory = RequestMemory(20 * MIB)
-        first, second, third = Taker(), Taker(), Taker()
+        first, second, third = Waiter(), Waiter(), Waiter()
         assert memory.reserve(first, 6 * MIB, HOST)
         assert not memory.reserve(second, 6 * MIB, HOST)
         assert not memory.reserve(third, 3 * MIB, HOST), "it would fit, and waits behind the one that came before"
@@ -82,28 +82,28 @@ class TestBudget:
 
     def test_addresses_take_turns(self) -> None:
         memory = RequestMemory(20 * MIB)
-        crowd, other = [Taker() for _ in range(20)], Taker()
-        assert memory.reserve(Taker(), 6 * MIB, HOST)
-        assert not any(memory.reserve(taker, 6 * MIB, HOST) for taker in crowd)
+        crowd, other = [Waiter() for _ in range(20)], Waiter()
+        assert memory.reserve(Waiter(), 6 * MIB, HOST)
+        assert not any(memory.reserve(waiter, 6 * MIB, HOST) for waiter in crowd)
         assert not memory.reserve(other, 6 * MIB, "10.0.0.2")
         for _ in range(2):
             memory.release(6 * MIB)
         assert other.granted == [6 * MIB], "it waits for one of them, not for all"
-        assert [taker.granted for taker in crowd[:2]] == [[6 * MIB], []]
+        assert [waiter.granted for waiter in crowd[:2]] == [[6 * MIB], []]
         memory.cancel_wait(crowd[1], HOST)
         memory.release(6 * MIB)
         assert crowd[2].granted == [6 * MIB]
 
     def test_large_requests_leave_half_to_small_ones(self) -> None:
         memory = RequestMemory(20 * MIB)
-        assert memory.reserve(Taker(), 10 * MIB, HOST)
-        assert not memory.reserve(Taker(), LARGE_BYTES + 1, HOST)
-        assert all(memory.reserve(Taker(), MIB, HOST) for _ in range(10))
-        assert not memory.reserve(Taker(), MIB, HOST)
+        assert memory.reserve(Waiter(), 10 * MIB, HOST)
+        assert not memory.reserve(Waiter(), LARGE_BYTES + 1, HOST)
+        assert all(memory.reserve(Waiter(), MIB, HOST) for _ in range(10))
+        assert not memory.reserve(Waiter(), MIB, HOST)
 
     def test_a_request_larger_than_the_budget_is_read_alone(self) -> None:
         memory = RequestMemory(20 * MIB)
-        small, large = Taker(), Taker()
+        small, large = Waiter(), Waiter()
         assert memory.reserve(small, 3 * MIB, HOST)
         assert not memory.reserve(large, 100 * MIB, HOST)
         memory.release(3 * MIB)
@@ -114,8 +114,8 @@ class TestBudget:
 
     def test_a_cancelled_reservation_lets_others_in(self) -> None:
         memory = RequestMemory(20 * MIB)
-        gone, next_one = Taker(), Taker()
-        assert memory.reserve(Taker(), 5 * MIB, HOST)
+        gone, next_one = Waiter(), Waiter()
+        assert memory.reserve(Waiter(), 5 * MIB, HOST)
         assert not memory.reserve(gone, 9 * MIB, HOST)
         assert not memory.reserve(next_one, 4 * MIB, HOST)
         memory.cancel_wait(gone, HOST)
@@ -125,32 +125,32 @@ class TestBudget:
         memory = RequestMemory(20 * MIB)
         memory.read_ahead(5 * MIB)
         assert memory.is_short
-        assert memory.reserve(Taker(), 10 * MIB, HOST)
+        assert memory.reserve(Waiter(), 10 * MIB, HOST)
         memory.read_ahead(-1)
         assert not memory.is_short
 
     @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 12 * MIB)), max_size=60))
     def test_all_are_served_in_the_end_and_never_too_much_is_held(self, steps: list[tuple[int, int]]) -> None:
         memory = RequestMemory(20 * MIB)
-        takers = [Taker() for _ in range(10)]
+        waiters = [Waiter() for _ in range(10)]
         asked: dict[int, int] = {}
         for number, size in steps:
             if number in asked:
-                if takers[number].granted:
+                if waiters[number].granted:
                     del asked[number]
-                    memory.release(takers[number].granted.pop())
+                    memory.release(waiters[number].granted.pop())
             else:
                 asked[number] = size
-                if memory.reserve(takers[number], size, HOST):
-                    takers[number].granted.append(size)
-            held = [taker.granted[0] for taker in takers if taker.granted]
+                if memory.reserve(waiters[number], size, HOST):
+                    waiters[number].granted.append(size)
+            held = [waiter.granted[0] for waiter in waiters if waiter.granted]
             assert memory.held_bytes == sum(held)
             for half in ([s for s in held if s > LARGE_BYTES], [s for s in held if s <= LARGE_BYTES]):
                 assert sum(half) <= 10 * MIB or len(half) == 1
         for _ in range(10):
-            for taker in takers:
-                if taker.granted:
-                    memory.release(taker.granted.pop())
+            for waiter in waiters:
+                if waiter.granted:
+                    memory.release(waiter.granted.pop())
         assert memory.held_bytes == memory.waiting_count == 0 and not memory.is_short
 
 

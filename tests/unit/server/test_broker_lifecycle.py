@@ -70,7 +70,7 @@ async def test_a_broker_is_in_when_join_returns(node: QuorumNode) -> None:
     await member.join()
     assert not member.is_fenced
     assert member.lifecycle.broker_epoch == node.publisher.image.brokers[1].broker_epoch
-    await member.lifecycle.leave()
+    await member.lifecycle.shut_down()
 
 
 async def test_a_broker_stays_fenced_until_it_has_caught_up(node: QuorumNode) -> None:
@@ -83,7 +83,7 @@ async def test_a_broker_stays_fenced_until_it_has_caught_up(node: QuorumNode) ->
     member.metadata_offset = None
     await asyncio.wait_for(joining, PATIENCE_S)
     await eventually_async(lambda: not member.is_fenced)
-    await member.lifecycle.leave()
+    await member.lifecycle.shut_down()
 
 
 async def test_a_broker_stays_fenced_until_its_own_metadata_unfences_it(node: QuorumNode) -> None:
@@ -101,7 +101,7 @@ async def test_a_broker_stays_fenced_until_its_own_metadata_unfences_it(node: Qu
         own_view.committed([(offset, record)], image.leader_epoch)
         await asyncio.sleep(0)
     await asyncio.wait_for(joining, PATIENCE_S)
-    await member.lifecycle.leave()
+    await member.lifecycle.shut_down()
 
 
 async def test_a_heartbeat_is_retried_while_unfencing_cannot_be_written(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ async def test_a_heartbeat_is_retried_while_unfencing_cannot_be_written(tmp_path
     disk.dead.clear()
     await asyncio.wait_for(joining, PATIENCE_S)
     assert not member.is_fenced and not node.failures and not member.failures
-    await member.lifecycle.leave()
+    await member.lifecycle.shut_down()
     await node.stop()
 
 
@@ -135,7 +135,7 @@ async def test_leaving_takes_the_leaders_away_and_fences(node: QuorumNode) -> No
     await member.join()
     created = await node.service.create_topics(CreateTopicsRequest(topics=[wanted("t", 2)]))
     assert not created.topics[0].error_code
-    await member.lifecycle.leave()
+    await member.lifecycle.shut_down()
     topic = node.publisher.image.topic("t")
     assert topic is not None
     assert {partition.leader for partition in topic.partitions.values()} == {NO_LEADER}
@@ -145,7 +145,7 @@ async def test_leaving_takes_the_leaders_away_and_fences(node: QuorumNode) -> No
 async def test_leaving_may_be_without_a_word(node: QuorumNode) -> None:
     member = Member(node, replace(QUICK, controlled_shutdown_enable=False))
     await member.join()
-    await member.lifecycle.leave()
+    await member.lifecycle.shut_down()
     assert not member.is_fenced, "the controller finds out by the missing heartbeats"
 
 
@@ -156,13 +156,13 @@ async def test_a_stopping_broker_waits_for_brokers_that_confirm_at_once(node: Qu
     await staying.join()
     request = CreateTopicsRequest(topics=[wanted("t", 2, 2)])
     assert not (await node.service.create_topics(request)).topics[0].error_code
-    gone = asyncio.ensure_future(leaving.lifecycle.leave())
+    gone = asyncio.ensure_future(leaving.lifecycle.shut_down())
     done, _ = await asyncio.wait([gone], timeout=0.3)
     assert not done, "no broker knows yet who leads"
     node.publisher.subscribe(staying.lifecycle.on_metadata)
     await asyncio.wait_for(gone, PATIENCE_S)
     assert leaving.is_fenced
-    await staying.lifecycle.leave()
+    await staying.lifecycle.shut_down()
 
 
 async def test_news_is_reported_before_the_next_heartbeat_is_due(node: QuorumNode) -> None:
@@ -172,17 +172,17 @@ async def test_news_is_reported_before_the_next_heartbeat_is_due(node: QuorumNod
     member.directories.append(LogDir(Path("/data"), directory, cordoned=True))
     member.lifecycle.heartbeat_now()
     await eventually_async(lambda: len(node.publisher.image.brokers[1].cordoned_directories) == 1)
-    await member.lifecycle.leave()
+    await member.lifecycle.shut_down()
 
 
 async def test_an_incarnation_takes_over_from_the_one_before(node: QuorumNode) -> None:
     first = Member(node, replace(QUICK, heartbeat_interval_ms=60_000))
     await first.join()
-    await first.lifecycle.leave()
+    await first.lifecycle.shut_down()
     second = Member(node)
     await second.join(incarnation=1)
     assert second.lifecycle.broker_epoch > first.lifecycle.broker_epoch
-    await second.lifecycle.leave()
+    await second.lifecycle.shut_down()
 
 
 @pytest.mark.parametrize("serves", [True, False])
@@ -201,7 +201,7 @@ async def test_a_late_registration_of_the_process_before_is_replaced(node: Quoru
     own = node.publisher.image.brokers[1]
     assert own.incarnation_id == Harness().registration(1, 1).incarnation_id and not member.failures
     assert own.broker_epoch == member.lifecycle.broker_epoch
-    await member.lifecycle.leave()
+    await member.lifecycle.shut_down()
 
 
 async def test_a_broker_whose_id_another_one_has_taken_stops(node: QuorumNode) -> None:
@@ -217,7 +217,7 @@ async def test_a_broker_whose_id_another_one_has_taken_stops(node: QuorumNode) -
     await eventually_async(lambda: bool(silent.failures))
     (failure,) = silent.failures
     assert isinstance(failure, ApiError) and failure.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
-    await silent.lifecycle.leave()
+    await silent.lifecycle.shut_down()
 
 
 async def test_a_broker_that_was_removed_stops(node: QuorumNode) -> None:
@@ -228,7 +228,7 @@ async def test_a_broker_that_was_removed_stops(node: QuorumNode) -> None:
     (failure,) = member.failures
     assert isinstance(failure, ApiError)
     assert failure.code in (ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.STALE_BROKER_EPOCH)
-    await member.lifecycle.leave()
+    await member.lifecycle.shut_down()
 
 
 async def test_another_clusters_broker_is_refused_at_once(node: QuorumNode) -> None:
@@ -236,7 +236,7 @@ async def test_another_clusters_broker_is_refused_at_once(node: QuorumNode) -> N
     with pytest.raises(ApiError) as caught:
         await member.lifecycle.register(Harness().registration(1, cluster_id="another"), node.publisher)
     assert caught.value.code is ErrorCode.INCONSISTENT_CLUSTER_ID
-    await member.lifecycle.leave()
+    await member.lifecycle.shut_down()
 
 
 async def test_a_controller_that_does_not_answer_is_waited_for_so_long(tmp_path: Path) -> None:
@@ -255,4 +255,4 @@ async def test_a_directory_that_failed_is_reported_with_the_heartbeat(node: Quor
     await member.lifecycle.join(node.publisher)
     member.directories.append(LogDir(Path("/bad"), bad, error="it failed"))
     await eventually_async(lambda: node.publisher.image.brokers[1].directories == (good,))
-    await member.lifecycle.leave()
+    await member.lifecycle.shut_down()

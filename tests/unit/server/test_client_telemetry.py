@@ -75,8 +75,8 @@ def test_deltas_are_summed_up_and_gauges_replaced() -> None:
     telemetry = store()
     client = telemetry.client(ME, "app")
     client.last_get_ms = client.last_push_ms = 0
-    telemetry.take(client, [Point("sum", (), 2, True), Point("gauge", (), 5, False)])
-    telemetry.take(client, [Point("sum", (), 3, True), Point("gauge", (("a", "b"),), 6, False)])
+    telemetry.store(client, [Point("sum", (), 2, True), Point("gauge", (), 5, False)])
+    telemetry.store(client, [Point("sum", (), 3, True), Point("gauge", (("a", "b"),), 6, False)])
     assert shown(telemetry) == {"sum": 5, "gauge": 5, "gaugea=b": 6}
 
 
@@ -84,12 +84,12 @@ def test_series_and_clients_are_bounded_and_silent_ones_go() -> None:
     telemetry = store(max_series=3)
     client = telemetry.client(ME, "app")
     client.last_get_ms, client.interval_ms = 0, 10_000
-    telemetry.take(client, [Point(f"m{each}", (), each, False) for each in range(5)])
+    telemetry.store(client, [Point(f"m{each}", (), each, False) for each in range(5)])
     assert len(shown(telemetry, 30_000)) == 3 and telemetry.left_out == 2
     assert shown(telemetry, 30_001) == {}
     again = telemetry.client(ME, "app")
     again.last_get_ms = 30_001
-    telemetry.take(again, [Point("m", (), 1, False)])
+    telemetry.store(again, [Point("m", (), 1, False)])
     assert shown(telemetry, 30_001) == {"m": 1}, "those that went have made room"
     for each in range(MAX_CLIENTS):
         telemetry.client(UUID(int=100 + each), "crowd").last_get_ms = 30_001
@@ -100,14 +100,14 @@ def test_series_and_clients_are_bounded_and_silent_ones_go() -> None:
 
 def test_a_client_asks_and_pushes_no_more_often_than_its_interval() -> None:
     client = Client(interval_ms=1000)
-    assert client.may_ask(0) and client.may_push(0)
+    assert client.may_subscribe(0) and client.may_push(0)
     client.last_get_ms = 0
-    assert not client.may_ask(899) and client.may_ask(900)
+    assert not client.may_subscribe(899) and client.may_subscribe(900)
     assert client.may_push(1)
     client.last_push_ms = 1
     assert not client.may_push(900) and client.may_push(901)
     client.last_error = ErrorCode.UNKNOWN_SUBSCRIPTION_ID
-    assert client.may_ask(2)
+    assert client.may_subscribe(2)
 
 
 def test_long_names_fill_no_memory() -> None:
@@ -116,8 +116,8 @@ def test_long_names_fill_no_memory() -> None:
     client.last_get_ms = 0
     longest = "n" * LONGEST_SERIES
     points = [Point(longest, (), 1, False), Point(longest + "n", (), 1, False), Point("a", (("k", longest),), 1, False)]
-    telemetry.take(client, points)
-    telemetry.take(client, points)
+    telemetry.store(client, points)
+    telemetry.store(client, points)
     assert shown(telemetry) == {longest: 1} and telemetry.left_out == 4
     assert len(client.client_id) == LONGEST_CLIENT_ID
 
@@ -127,17 +127,17 @@ def test_a_client_evicted_during_its_push_takes_no_room() -> None:
     for each in range(5):
         client = telemetry.client(UUID(int=each), "app")
         assert not shown(telemetry, 10_000), "it has never asked, and is forgotten"
-        telemetry.take(client, [Point("m", (), 1, False)])
+        telemetry.store(client, [Point("m", (), 1, False)])
     known = telemetry.client(ME, "app")
     known.last_get_ms = 10_000
-    telemetry.take(known, [Point("m", (), 7, False)])
+    telemetry.store(known, [Point("m", (), 7, False)])
     assert shown(telemetry, 10_000) == {"m": 7}
 
 
 def test_what_nothing_shows_is_not_kept() -> None:
     telemetry = ClientTelemetry(TelemetryConfig(), lambda: ME, is_on=False)
     client = telemetry.client(ME, "app")
-    telemetry.take(client, [Point("m", (), 1, False)])
+    telemetry.store(client, [Point("m", (), 1, False)])
     assert telemetry.pushes == 1 and not client.series
 
 

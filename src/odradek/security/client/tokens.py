@@ -279,7 +279,7 @@ def _first(grant: _Grant, config: OwnTokenConfig) -> Token:
     if failure is not None and time.monotonic() < failure.ends_at_s:
         raise SaslSettingError(failure.text)
     try:
-        token = _granted[grant] = _ask_until_answered(grant, config)
+        token = _granted[grant] = _request_with_retries(grant, config)
     except SaslSettingError as error:
         pause_s = _REFUSED_PAUSE_S if isinstance(error, _RefusedError) else _TROUBLE_PAUSE_S
         _failed[grant] = _Failure(str(error), time.monotonic() + pause_s)
@@ -290,7 +290,7 @@ def _first(grant: _Grant, config: OwnTokenConfig) -> Token:
 def _next_of(grant: _Grant, config: OwnTokenConfig, known: Token) -> Token:
     """Request the next token once; if the issuer returns none, return the present one, and retry later."""
     try:
-        return _ask(grant, config)
+        return _request_token(grant, config)
     except SaslSettingError as error:
         now_s = time.monotonic()
         left_s = round(known.expires_at_s - now_s)
@@ -298,13 +298,13 @@ def _next_of(grant: _Grant, config: OwnTokenConfig, known: Token) -> Token:
         return replace(known, refresh_at_s=now_s + _REFRESH_PAUSE_S)
 
 
-def _ask_until_answered(grant: _Grant, config: OwnTokenConfig) -> Token:
+def _request_with_retries(grant: _Grant, config: OwnTokenConfig) -> Token:
     """Ask, and again after growing pauses while the issuer cannot be reached or has trouble, as Kafka's clients do."""
     ends_s = time.monotonic() + config.backoff_max_ms / 1000
     pause_s = config.backoff_ms / 1000
     while True:
         try:
-            return _ask(grant, config)
+            return _request_token(grant, config)
         except _TroubleError as error:
             left_s = ends_s - time.monotonic()
             if left_s <= 0 or pause_s <= 0:
@@ -313,7 +313,7 @@ def _ask_until_answered(grant: _Grant, config: OwnTokenConfig) -> Token:
             pause_s *= 2
 
 
-def _ask(grant: _Grant, config: OwnTokenConfig) -> Token:
+def _request_token(grant: _Grant, config: OwnTokenConfig) -> Token:
     connect_ms, read_ms = config.connect_timeout_ms, config.read_timeout_ms
     patience = Patience(
         TIMEOUT_S if connect_ms is None else connect_ms / 1000, TIMEOUT_S if read_ms is None else read_ms / 1000
@@ -336,7 +336,7 @@ def _ask(grant: _Grant, config: OwnTokenConfig) -> Token:
     # No comparison with NaN is true.
     lives_s = lifetime_s if 0 < lifetime_s < LONGEST_LIFETIME_S else UNKNOWN_LIFETIME_S
     now_s = time.monotonic()
-    return Token(text, now_s + _kept_s(lives_s, config), now_s + lives_s)
+    return Token(text, now_s + _renew_after_s(lives_s, config), now_s + lives_s)
 
 
 def _request_of(grant: _Grant) -> urllib.request.Request:
@@ -370,12 +370,12 @@ def _read(answer: Any) -> tuple[str, float]:
     return text, float(answer.get("expires_in", UNKNOWN_LIFETIME_S))
 
 
-def _kept_s(lives_s: float, config: OwnTokenConfig) -> float:
+def _renew_after_s(lives_s: float, config: OwnTokenConfig) -> float:
     """The time after which to renew a token, with jitter, so that not all clients send requests at once."""
-    kept_s = lives_s * (config.refresh_factor + config.refresh_jitter * random.random())
+    after_s = lives_s * (config.refresh_factor + config.refresh_jitter * random.random())
     if lives_s < config.refresh_min_period_s + config.refresh_buffer_s:
-        return min(kept_s, lives_s)
-    return max(min(kept_s, lives_s - config.refresh_buffer_s), config.refresh_min_period_s)
+        return min(after_s, lives_s)
+    return max(min(after_s, lives_s - config.refresh_buffer_s), config.refresh_min_period_s)
 
 
 def _context(options: Mapping[str, str]) -> ssl.SSLContext:

@@ -59,13 +59,13 @@ class ScramUsers:
             credentials: of all users; a mapping that is replaced, not changed.
         """
         if credentials is not self._seen:
-            self._look_at(credentials)
+            self._refresh(credentials)
         # Made for those that exist as well: it takes the same time.
         other = self._made_up(name)
         found = credentials.get((name, self.mechanism.number))
         return (other, False) if found is None else (found, True)
 
-    def _look_at(self, credentials: Mapping[tuple[str, int], ScramCredential]) -> None:
+    def _refresh(self, credentials: Mapping[tuple[str, int], ScramCredential]) -> None:
         own = [each for (_, number), each in credentials.items() if number == self.mechanism.number]
         shapes = Counter((len(each.salt), each.iterations) for each in own)
         if shapes:

@@ -44,7 +44,7 @@ class _Reader:
         self._data = data
         self._position = 0
 
-    def take(self, size: int) -> bytes:
+    def read(self, size: int) -> bytes:
         end = self._position + size
         if end > len(self._data):
             raise JksError("the file ends too early")
@@ -52,15 +52,15 @@ class _Reader:
         return taken
 
     def number(self) -> int:
-        return int(struct.unpack(">I", self.take(4))[0])
+        return int(struct.unpack(">I", self.read(4))[0])
 
     def text(self) -> bytes:
-        return self.take(int(struct.unpack(">H", self.take(2))[0]))
+        return self.read(int(struct.unpack(">H", self.read(2))[0]))
 
     def certificate(self, version: int) -> bytes:
         if version > 1 and self.text() not in (b"X.509", b"X509"):
             raise JksError("it holds a certificate that is not X.509")
-        return self.take(self.number())
+        return self.read(self.number())
 
 
 def read_jks(data: bytes, password: str | None) -> JksStore:
@@ -79,7 +79,7 @@ def read_jks(data: bytes, password: str | None) -> JksStore:
         if not hmac.compare_digest(digest, data[-_DIGEST_BYTES:]):
             raise JksError("the password is wrong, or the file is damaged")
     reader = _Reader(body)
-    reader.take(len(MAGIC))
+    reader.read(len(MAGIC))
     version = reader.number()
     if version not in _VERSIONS:
         raise JksError(f"version {version} of the format is unknown")
@@ -87,9 +87,9 @@ def read_jks(data: bytes, password: str | None) -> JksStore:
     for _ in range(reader.number()):
         tag = reader.number()
         reader.text()  # alias
-        reader.take(8)  # date
+        reader.read(8)  # date
         if tag == _KEY_ENTRY:
-            key = reader.take(reader.number())
+            key = reader.read(reader.number())
             store.keys.append((key, [reader.certificate(version) for _ in range(reader.number())]))
         elif tag == _CERTIFICATE_ENTRY:
             store.trusted.append(reader.certificate(version))

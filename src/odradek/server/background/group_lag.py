@@ -124,10 +124,10 @@ class GroupLagJob:
         def read_local(partition: Partition, key: PartitionKey) -> None:
             ends[key] = partition.log.high_watermark
 
-        def take(key: PartitionKey, offset: int, _: Sequence[int]) -> None:
+        def set_end(key: PartitionKey, offset: int, _: Sequence[int]) -> None:
             ends[key] = offset
 
-        await self._collect(dict.fromkeys(sorted(keys), ()), read_local, take)
+        await self._collect(dict.fromkeys(sorted(keys), ()), read_local, set_end)
         return ends
 
     async def _since_ms(self, commits: Iterable[Commit]) -> dict[Commit, int | None]:
@@ -141,26 +141,28 @@ class GroupLagJob:
             for commit in by_key[key]:
                 found[commit] = first_record_ms(log, commit.offset, log.high_watermark)
 
-        def take(key: PartitionKey, _: int, times: Sequence[int]) -> None:
+        def set_times(key: PartitionKey, _: int, times: Sequence[int]) -> None:
             for commit, time_ms in zip(by_key[key], times, strict=False):
                 if time_ms != UNKNOWN_TIME:
                     found[commit] = None if time_ms < 0 else time_ms
 
-        await self._collect({key: [each.offset for each in some] for key, some in by_key.items()}, read_local, take)
+        await self._collect(
+            {key: [each.offset for each in some] for key, some in by_key.items()}, read_local, set_times
+        )
         return found
 
     async def _collect(
         self,
         offsets: dict[PartitionKey, Sequence[int]],
         read_local: Callable[[Partition, PartitionKey], None],
-        take: Callable[[PartitionKey, int, Sequence[int]], None],
+        on_answer: Callable[[PartitionKey, int, Sequence[int]], None],
     ) -> None:
         """Read partitions that this broker leads, and send requests to other leaders; partitions of leaders that do not
         respond are omitted.
 
         Args:
-            wanted: the offsets whose timestamps are needed, by partition.
-            take: called with the end offset of a partition, and the timestamps.
+            offsets: those whose timestamps are needed, by partition.
+            on_answer: called with the end offset of a partition, and the timestamps.
         """
         image, own = self._image(), self._replicas
         elsewhere: dict[int, list[PartitionKey]] = defaultdict(list)
@@ -173,7 +175,7 @@ class GroupLagJob:
             if number % PARTITIONS_A_TURN == PARTITIONS_A_TURN - 1:
                 await asyncio.sleep(0)
         requests: list[Coroutine[Any, Any, None]] = [
-            self._collect_from_leader(leader, keys, offsets, take) for leader, keys in sorted(elsewhere.items())
+            self._collect_from_leader(leader, keys, offsets, on_answer) for leader, keys in sorted(elsewhere.items())
         ]
         await asyncio.gather(*requests)
 
@@ -182,7 +184,7 @@ class GroupLagJob:
         leader: int,
         keys: Sequence[PartitionKey],
         offsets: dict[PartitionKey, Sequence[int]],
-        take: Callable[[PartitionKey, int, Sequence[int]], None],
+        on_answer: Callable[[PartitionKey, int, Sequence[int]], None],
     ) -> None:
         for some in _in_requests(keys, offsets):
             try:
@@ -197,7 +199,7 @@ class GroupLagJob:
             for topic in answer.topics:
                 for each in topic.partitions:
                     if not each.error_code:
-                        take((topic.name, each.partition_index), each.offset, read_offset_times(each))
+                        on_answer((topic.name, each.partition_index), each.offset, read_offset_times(each))
 
 
 def _unless_failed(

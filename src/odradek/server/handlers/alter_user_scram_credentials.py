@@ -39,7 +39,7 @@ async def handle(
     changed = {result.user for result in response.results if not result.error_code}
     gone = {(each.name, each.mechanism) for each in request.deletions if each.name in changed}
     # The salt does not identify a password: a client may use the same salt again.
-    new = {(each.name, each.mechanism): _kept(each) for each in request.upsertions if each.name in changed}
+    new = {(each.name, each.mechanism): _credential_of(each) for each in request.upsertions if each.name in changed}
     await wait_until_seen(context.broker.publisher, lambda image: gone.isdisjoint(image.scram) and _has(image, new))
     return response
 
@@ -48,7 +48,7 @@ def _has(image: MetadataImage, new: dict[tuple[str, int], ScramCredential]) -> b
     return all(image.scram.get(key) == credential for key, credential in new.items())
 
 
-def _kept(change: ScramCredentialUpsertion) -> ScramCredential:
+def _credential_of(change: ScramCredentialUpsertion) -> ScramCredential:
     """The stored credential of a new password."""
     keys = keys_of(SCRAM_BY_NUMBER[change.mechanism], bytes(change.salted_password))
     return ScramCredential(bytes(change.salt), keys.stored_key, keys.server_key, change.iterations)

@@ -14,7 +14,7 @@ from odradek.protocol.messages.create_delegation_token_request import CreateDele
 from odradek.protocol.messages.create_delegation_token_response import CreateDelegationTokenResponse
 from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
-from odradek.server.handlers.delegation import check_may_ask
+from odradek.server.handlers.delegation import check_may_request
 
 
 async def handle(context: RequestContext, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
@@ -28,7 +28,7 @@ async def handle(context: RequestContext, request: CreateDelegationTokenRequest)
 async def _made(context: RequestContext, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
     asker_type, _, asker_name = context.principal.partition(":")
     try:
-        check_may_ask(context)
+        check_may_request(context)
         _check_owner(context, request)
         response = await context.broker.controller.request(request, CreateDelegationTokenResponse, context)
     except ApiError as error:

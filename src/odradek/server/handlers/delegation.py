@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from odradek.metadata.image import MetadataImage
 
 
-def check_may_ask(context: RequestContext) -> None:
+def check_may_request(context: RequestContext) -> None:
     """Check that the client may request tokens: not if it is anonymous, nor if it used a token itself.
 
     Raises:

@@ -19,14 +19,14 @@ from odradek.protocol.messages.describe_delegation_token_response import (
     DescribeDelegationTokenResponse,
 )
 from odradek.server.context import RequestContext
-from odradek.server.handlers.delegation import check_may_ask
+from odradek.server.handlers.delegation import check_may_request
 
 
 def handle(context: RequestContext, request: DescribeDelegationTokenRequest) -> DescribeDelegationTokenResponse:
     """The tokens of these owners, or of all, that the client may describe."""
     secret_key = context.broker.settings.build(DelegationTokenConfig).secret_key
     try:
-        check_may_ask(context)
+        check_may_request(context)
         if not secret_key:
             raise ApiError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     except ApiError as error:

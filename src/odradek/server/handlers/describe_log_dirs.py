@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from odradek.server.context import RequestContext
 
 FIRST_FLEXIBLE = 2
-# The partitions that are asked for; None for all.
-Wanted = set[tuple[str, int]] | None
+# The partitions of a request; None for all.
+RequestedPartitions = set[tuple[str, int]] | None
 # A partition of a topic.
 Described = tuple[str, DescribeLogDirsPartition]
 
@@ -77,7 +77,7 @@ def _described(context: RequestContext, request: DescribeLogDirsRequest) -> Desc
     return DescribeLogDirsResponse(results=results)
 
 
-def _logs(context: RequestContext, directory: LogDir, wanted: Wanted) -> Iterator[Described]:
+def _logs(context: RequestContext, directory: LogDir, wanted: RequestedPartitions) -> Iterator[Described]:
     """The partitions of a directory."""
     broker = context.broker
     for key, log in broker.log_manager.logs_in(directory):
@@ -89,7 +89,7 @@ def _logs(context: RequestContext, directory: LogDir, wanted: Wanted) -> Iterato
             yield key[0], described
 
 
-def _futures(context: RequestContext, directory: LogDir, wanted: Wanted) -> Iterator[Described]:
+def _futures(context: RequestContext, directory: LogDir, wanted: RequestedPartitions) -> Iterator[Described]:
     """The copies in a directory that become partitions there."""
     log_manager = context.broker.log_manager
     for key, future in log_manager.futures.logs.items():

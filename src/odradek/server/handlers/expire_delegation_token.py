@@ -10,13 +10,13 @@ from odradek.common.errors import ApiError
 from odradek.protocol.messages.expire_delegation_token_request import ExpireDelegationTokenRequest
 from odradek.protocol.messages.expire_delegation_token_response import ExpireDelegationTokenResponse
 from odradek.server.context import RequestContext
-from odradek.server.handlers.delegation import ShownToken, check_may_ask
+from odradek.server.handlers.delegation import ShownToken, check_may_request
 
 
 async def handle(context: RequestContext, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
     """End it."""
     try:
-        check_may_ask(context)
+        check_may_request(context)
         token = ShownToken(context, bytes(request.hmac))
         response = await context.broker.controller.request(request, ExpireDelegationTokenResponse, context)
     except ApiError as error:

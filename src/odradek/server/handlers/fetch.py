@@ -229,7 +229,7 @@ class PendingFetch:
             return
         self.partitions.append(partition)
         self._fill(data, read)
-        self._note_read(partition, requested, read)
+        self._record_read(partition, requested, read)
 
     def _read_records(self, partition: Partition, requested: CachedPartition) -> PartitionRead:
         """Raises as `Partition.read`."""
@@ -247,7 +247,7 @@ class PendingFetch:
             last_fetched_epoch=requested.last_fetched_epoch,
         )
 
-    def _note_read(self, partition: Partition, requested: CachedPartition, read: PartitionRead) -> None:
+    def _record_read(self, partition: Partition, requested: CachedPartition, read: PartitionRead) -> None:
         """Count the bytes read from a partition, and remember that a follower has all its records."""
         self.size_bytes += read.size_bytes
         self._bytes_left = max(0, self._bytes_left - read.size_bytes)
@@ -256,7 +256,7 @@ class PendingFetch:
             return
         if self.wakes_on_high_watermark and read.high_watermark > requested.sent_high_watermark:
             self.respond_now = True
-        follower.spend(partition, read.size_bytes)
+        follower.charge_quota(partition, read.size_bytes)
         if read.diverging is None and not read.size_bytes:
             requested.caught_up_partition = partition
 

@@ -37,7 +37,7 @@ def handle(context: RequestContext, request: GetTelemetrySubscriptionsRequest) -
     if instance == NO_INSTANCE:
         instance = telemetry.new_instance()
     client = telemetry.client(instance, context.client_id)
-    if not client.may_ask(now_ms):
+    if not client.may_subscribe(now_ms):
         return GetTelemetrySubscriptionsResponse(
             error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED, throttle_time_ms=0, client_instance_id=instance
         )

@@ -33,7 +33,7 @@ async def handle(context: RequestContext, request: PushTelemetryRequest) -> Push
         work = partial(
             _read, request.compression_type, bytes(request.metrics), config.max_bytes * _MAX_RATIO, config.max_series
         )
-        telemetry.take(client, await off_loop(work))
+        telemetry.store(client, await off_loop(work))
         client.is_terminating = request.terminating
         client.last_error = 0
     except ApiError as error:

@@ -10,13 +10,13 @@ from odradek.common.errors import ApiError
 from odradek.protocol.messages.renew_delegation_token_request import RenewDelegationTokenRequest
 from odradek.protocol.messages.renew_delegation_token_response import RenewDelegationTokenResponse
 from odradek.server.context import RequestContext
-from odradek.server.handlers.delegation import ShownToken, check_may_ask
+from odradek.server.handlers.delegation import ShownToken, check_may_request
 
 
 async def handle(context: RequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
     """Let it live on."""
     try:
-        check_may_ask(context)
+        check_may_request(context)
         token = ShownToken(context, bytes(request.hmac))
         response = await context.broker.controller.request(request, RenewDelegationTokenResponse, context)
     except ApiError as error:

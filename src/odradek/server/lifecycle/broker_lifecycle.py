@@ -194,7 +194,7 @@ class BrokerLifecycle:
         """Leave without waiting from now on: where a whole cluster stops, there is no other broker to wait for."""
         self._shutdown_wait_skipped.set()
 
-    async def leave(self) -> None:
+    async def shut_down(self) -> None:
         """Controlled shutdown: resign all leaderships, stop the heartbeats. Never raises: the broker stops anyway."""
         if self._heartbeat_task is None:
             return
@@ -251,12 +251,12 @@ class BrokerLifecycle:
                     raise ApiError(error.code, f"the controller refuses this broker; {CLUSTER_ACTION_HINT}") from None
                 if error.code not in _RETRIED:
                     raise
-                self._note_duplicate(error)
+                self._log_duplicate(error)
                 await asyncio.sleep(RETRY_MS / 1000)
             else:
                 return answer.broker_epoch
 
-    def _note_duplicate(self, error: ApiError) -> None:
+    def _log_duplicate(self, error: ApiError) -> None:
         """Log at once that another process has this id; it may have died, and its session then ends soon."""
         duplicate = error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
         if duplicate and not self._duplicate:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SET = 0
 
 
-def asked_to_stop(image: MetadataImage, node_id: int, broker_epoch: int) -> bool:
+def drain_includes_stop(image: MetadataImage, node_id: int, broker_epoch: int) -> bool:
     """Whether a drain of this process includes its stop; settings for an earlier process of the id do not count."""
     registered = image.brokers.get(node_id)
     own = image.config(ResourceType.BROKER, str(node_id))

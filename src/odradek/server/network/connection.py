@@ -261,7 +261,7 @@ class Connection(asyncio.BufferedProtocol):
             self._log_flood(exc)
         self.is_closing = True
         self._pending.clear()
-        self._inbound.drop()
+        self._inbound.discard()
         self._budget.close(self, self.peer_host)
         self.requests.cancel_pending()
         self.quotas.connection_lost(self)
@@ -501,7 +501,7 @@ class Connection(asyncio.BufferedProtocol):
         if not budget.reserved_bytes:
             self.requests.begin(frame)
             return
-        reserved_bytes = budget.take()
+        reserved_bytes = budget.transfer()
         task = self.requests.begin(frame)
         if task is None:
             budget.release(reserved_bytes)

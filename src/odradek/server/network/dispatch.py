@@ -256,7 +256,7 @@ class Dispatcher:
     def close_slow(self, now_ms: int) -> int:
         """Close connections whose request comes too slowly; returns how many. To be called about once a second."""
         for memory in (self.memory, self.login_memory):
-            memory.note_waits(now_ms, self.config.idle_ms)
+            memory.update_pressure(now_ms, self.config.idle_ms)
         slow = [(connection, why) for connection in self.connections if (why := connection.slowness(now_ms))]
         for connection, why in slow:
             connection.close_because(why)

@@ -1,9 +1,9 @@
-"""What the requests of one connection cost while they come: the memory that is reserved for the frame under way, what
-was read ahead of its turn, and whether the frame comes fast enough."""
+"""The cost of one connection's requests while they are received: the memory that is reserved for the current frame, the
+bytes that were read ahead of their turn, and whether the frame arrives fast enough."""
 
 from __future__ import annotations
 
-from odradek.server.network.request_memory import RequestMemory, Taker, allowed_ms, stall_ms
+from odradek.server.network.request_memory import MemoryWaiter, RequestMemory, allowed_ms, stall_ms
 
 
 class FrameBudget:
@@ -28,59 +28,59 @@ class FrameBudget:
         """Whether connections are to be read in small pieces."""
         return self._memory.is_short
 
-    def reserve(self, taker: Taker, address: str, size_bytes: int) -> bool:
-        """Whether there is memory for a frame; otherwise `taker` waits in line, and hears of it."""
-        if not self._memory.reserve(taker, size_bytes, address):
+    def reserve(self, waiter: MemoryWaiter, address: str, size_bytes: int) -> bool:
+        """Whether there is memory for a frame; otherwise `waiter` is queued and called when there is."""
+        if not self._memory.reserve(waiter, size_bytes, address):
             return False
         self.reserved_bytes = size_bytes
         return True
 
     def granted(self, size_bytes: int) -> None:
-        """What was waited for is reserved."""
+        """The memory that the connection waited for is reserved."""
         self.reserved_bytes = size_bytes
 
-    def take(self) -> int:
-        """The frame is here and its request is begun: the memory is the request's, which releases it."""
+    def transfer(self) -> int:
+        """Transfer the reserved memory to the request that now begins, and return its size; the request releases it."""
         size_bytes, self.reserved_bytes = self.reserved_bytes, 0
         return size_bytes
 
     def release(self, size_bytes: int) -> None:
-        """A request needs its memory no more."""
+        """Release the memory of a request that has ended."""
         self._memory.release(size_bytes)
 
     def read_ahead(self, size_bytes: int) -> None:
-        """So much was read that has to wait for its turn."""
+        """Count bytes that were read and have to wait for their turn."""
         self._ahead_bytes += size_bytes
         self._memory.read_ahead(size_bytes)
 
     def caught_up(self) -> None:
-        """Nothing waits for its turn."""
+        """Clear the bytes that were read ahead: none of them waits any longer."""
         if self._ahead_bytes:
             self._memory.read_ahead(-self._ahead_bytes)
             self._ahead_bytes = 0
 
-    def close(self, taker: Taker, address: str) -> None:
-        """The connection has ended."""
-        self._memory.cancel_wait(taker, address)
+    def close(self, waiter: MemoryWaiter, address: str) -> None:
+        """Release everything: the connection has ended."""
+        self._memory.cancel_wait(waiter, address)
         self.caught_up()
         if self.reserved_bytes:
-            self._memory.release(self.take())
+            self._memory.release(self.transfer())
 
-    def moved_to(self, memory: RequestMemory, taker: Taker, address: str) -> FrameBudget:
-        """The same connection's part of another memory; what requests under way hold of this one, they give back."""
+    def moved_to(self, memory: RequestMemory, waiter: MemoryWaiter, address: str) -> FrameBudget:
+        """The connection's budget in another memory; requests under way release what they hold of this one."""
         moved = FrameBudget(memory)
         moved.read_ahead(self._ahead_bytes)
-        self.close(taker, address)
+        self.close(waiter, address)
         return moved
 
     # -- pace ---------------------------------------------------------------------------------------------------
 
     def frames_received(self) -> None:
-        """Whole frames came: what comes next is another one."""
+        """Record that whole frames were received: the next bytes are of another one."""
         self._frames_seen += 1
 
     def slowness(self, now_ms: int, *, coming_bytes: int, last_active_ms: int, idle_ms: int) -> str:
-        """What is wrong with the pace of the frame that is under way; "" where nothing is. Asked about once a second.
+        """Why the current frame arrives too slowly; "" if it does not. Called about once a second.
 
         Time counts from the first time that the frame is seen here.
 

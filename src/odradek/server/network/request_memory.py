@@ -1,10 +1,10 @@
 """How many bytes of requests may be under way at one time, over all connections, and how long one may take to come.
 
-A frame that does not come in one read reserves the whole size that it announces before the rest of it is read. What has
-reserved can always be received to its end, so no two frames wait for each other; what finds no room waits its turn,
-while its connection is not read: addresses take turns, and those of one address go by arrival. Small frames and large
-ones have half of the budget each: a crowd of large ones does not keep out what most clients send. A frame
-larger than its half is received alone in it.
+A frame that does not come in one read reserves the whole size that it announces before the rest of it is read. A frame
+with a reservation can always be received to its end, so no two frames wait for each other. A frame without one waits
+its turn, while its connection is not read: addresses take turns, and frames of one address are served by arrival. Small
+frames and large ones have half of the budget each, so that many large ones do not block the frames that most clients
+send. A frame larger than its half is received alone in it.
 
 Frames of up to FREE_BYTES reserve nothing, so that heartbeats and single records pass whatever else is under way. Bytes
 that were read ahead of their turn (whole requests behind one that is not answered, the beginning of a frame that waits)
@@ -23,7 +23,7 @@ LARGE_BYTES = 2 * 1024 * 1024
 _SHARE = 4
 _MIN_CAPACITY_BYTES = 32 * 1024 * 1024
 _MAX_CAPACITY_BYTES = 1024 * 1024 * 1024
-# What comes before logins has a budget of its own, smaller by so much; a login of 4096 bytes needs none of it.
+# Frames before a login have a budget of their own, smaller by this factor; a login of 4096 bytes needs none of it.
 LOGIN_SHARE = 8
 # Of the budget: so much may be read ahead.
 _AHEAD_SHARE = 4
@@ -41,7 +41,7 @@ _PRESSED_GRACE_MS = 10_000
 
 
 def capacity_bytes(configured_bytes: int, memory_bytes: int | None) -> int:
-    """The budget: what was configured, or, with Kafka's default of -1, a share of the memory that there is."""
+    """The budget: the configured one, or, with Kafka's default of -1, a share of the machine's memory."""
     if configured_bytes > 0:
         return configured_bytes
     if memory_bytes is None:
@@ -64,11 +64,11 @@ def allowed_ms(length: int, idle_ms: int, *, pressed: bool) -> int:
     return grace_ms + slow_ms + length // _LARGE_BYTES_PER_MS
 
 
-class Taker(Protocol):
+class MemoryWaiter(Protocol):
     """A connection that waits for memory."""
 
     def memory_granted(self, size_bytes: int) -> None:
-        """What it asked for is its own now."""
+        """The memory that it waited for is reserved for it."""
         ...
 
 
@@ -80,41 +80,45 @@ class _Lane:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        # Since when each has waited, as far as `note_waits` knows.
-        self.waiting: dict[Taker, int | None] = {}
+        # Since when each has waited; None before the first `update_pressure`.
+        self.waiting: dict[MemoryWaiter, int | None] = {}
         self.pressed = False
         # By address, the one whose turn it is first: sizes in the order of arrival.
-        self._turns: dict[str, dict[Taker, int]] = {}
+        self._turns: dict[str, dict[MemoryWaiter, int]] = {}
 
     def fits(self, size_bytes: int) -> bool:
         return not self.used_bytes or self.used_bytes + size_bytes <= self.limit_bytes
 
-    def wait(self, taker: Taker, address: str, size_bytes: int) -> None:
-        self.waiting[taker] = None
-        self._turns.setdefault(address, {})[taker] = size_bytes
+    def wait(self, waiter: MemoryWaiter, address: str, size_bytes: int) -> None:
+        self.waiting[waiter] = None
+        self._turns.setdefault(address, {})[waiter] = size_bytes
 
-    def leave(self, taker: Taker, address: str) -> None:
-        del self.waiting[taker], self._turns[address][taker]
+    def remove(self, waiter: MemoryWaiter, address: str) -> None:
+        del self.waiting[waiter], self._turns[address][waiter]
         if not self._turns[address]:
             del self._turns[address]
 
-    def take_next(self) -> tuple[Taker, int] | None:
-        """Whose turn it is, with its size, if there is room for it; its address has the last turn then."""
+    def grant_next(self) -> tuple[MemoryWaiter, int] | None:
+        """Grant memory to the first in line, if it fits, and move its address to the end of the line.
+
+        Returns:
+            The waiter and the size of its frame; None if nothing was granted.
+        """
         if not self._turns:
             return None
         address, waiting = next(iter(self._turns.items()))
-        taker, size_bytes = next(iter(waiting.items()))
+        waiter, size_bytes = next(iter(waiting.items()))
         if not self.fits(size_bytes):
             return None  # others do not overtake it, or the largest would never have their turn
-        self.leave(taker, address)
+        self.remove(waiter, address)
         if waiting:
             del self._turns[address]
             self._turns[address] = waiting
         self.used_bytes += size_bytes
-        return taker, size_bytes
+        return waiter, size_bytes
 
-    def note_waits(self, now_ms: int, patience_ms: int) -> None:
-        since = {taker: now_ms if since_ms is None else since_ms for taker, since_ms in self.waiting.items()}
+    def update_pressure(self, now_ms: int, patience_ms: int) -> None:
+        since = {waiter: now_ms if since_ms is None else since_ms for waiter, since_ms in self.waiting.items()}
         self.waiting.update(since)
         self.pressed = any(now_ms - since_ms >= patience_ms for since_ms in since.values())
 
@@ -133,7 +137,7 @@ class RequestMemory:
 
     @property
     def held_bytes(self) -> int:
-        """What is reserved and what was read ahead."""
+        """The bytes that are reserved or were read ahead."""
         return sum(lane.used_bytes for lane in self._lanes) + self._ahead_bytes
 
     @property
@@ -141,57 +145,57 @@ class RequestMemory:
         """Connections whose frame waits for memory."""
         return sum(len(lane.waiting) for lane in self._lanes)
 
-    def reserve(self, taker: Taker, size_bytes: int, address: str) -> bool:
-        """Take memory for a frame now, or wait in line for it: then `memory_granted` follows, once.
+    def reserve(self, waiter: MemoryWaiter, size_bytes: int, address: str) -> bool:
+        """Reserve memory for a frame now, or queue for it: then `memory_granted` is called once.
 
         Args:
             address: the host that sends it.
         """
         lane = self._lane(size_bytes)
-        if taker in lane.waiting:
+        if waiter in lane.waiting:
             return False
         if lane.waiting or not lane.fits(size_bytes):
-            lane.wait(taker, address, size_bytes)
+            lane.wait(waiter, address, size_bytes)
             self.is_short = True
             return False
         lane.used_bytes += size_bytes
         return True
 
     def release(self, size_bytes: int) -> None:
-        """A frame that had reserved is done with, or will not come."""
+        """Release the memory of a frame that is handled or will not be received."""
         lane = self._lane(size_bytes)
         lane.used_bytes -= size_bytes
         self._grant(lane)
 
-    def cancel_wait(self, taker: Taker, address: str) -> None:
-        """A connection has ended, whether it waits or not."""
+    def cancel_wait(self, waiter: MemoryWaiter, address: str) -> None:
+        """Remove a connection that has ended from the line, whether it waits or not."""
         for lane in self._lanes:
-            if taker in lane.waiting:
-                lane.leave(taker, address)
+            if waiter in lane.waiting:
+                lane.remove(waiter, address)
                 self._grant(lane)
 
     def read_ahead(self, size_bytes: int) -> None:
-        """So many bytes were read before their turn; less than nothing where that is over."""
+        """Add bytes that were read before their turn; negative when they no longer wait."""
         self._ahead_bytes += size_bytes
         self._update_is_short()
 
-    def note_waits(self, now_ms: int, idle_ms: int) -> None:
-        """Look at who waits, about once a second."""
+    def update_pressure(self, now_ms: int, idle_ms: int) -> None:
+        """Update whether frames have waited too long; called about once a second."""
         patience_ms = _PATIENCE_MS if idle_ms < 0 else min(_PATIENCE_MS, idle_ms)
         for lane in self._lanes:
-            lane.note_waits(now_ms, patience_ms)
+            lane.update_pressure(now_ms, patience_ms)
 
     def is_pressed(self, size_bytes: int) -> bool:
-        """Whether others have waited long for what a frame of this size holds."""
+        """Whether other frames have waited long for the memory that a frame of this size holds."""
         return size_bytes > FREE_BYTES and self._lane(size_bytes).pressed
 
     def _lane(self, size_bytes: int) -> _Lane:
         return self._lanes[size_bytes > LARGE_BYTES]
 
     def _grant(self, lane: _Lane) -> None:
-        while (granted := lane.take_next()) is not None:
-            taker, size_bytes = granted
-            taker.memory_granted(size_bytes)
+        while (granted := lane.grant_next()) is not None:
+            waiter, size_bytes = granted
+            waiter.memory_granted(size_bytes)
         self._update_is_short()
 
     def _update_is_short(self) -> None:

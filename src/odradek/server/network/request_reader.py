@@ -52,19 +52,19 @@ class BufferPool:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that is kept, in use or not; at most MAX_USED_BYTES."""
+        """The bytes of all buffers, in use or not; at most MAX_USED_BYTES."""
         return self._held_bytes
 
     def release(self, buffer: bytearray) -> None:
-        """A frame was handed out in this buffer; of too many the oldest is forgotten."""
+        """Add the buffer of a frame that was handed out; if there are too many, the oldest is removed."""
         if len(self._buffers) == MAX_USED_BUFFERS:
             self._held_bytes -= len(self._buffers.pop(0))
         if len(buffer) + self._held_bytes <= MAX_USED_BYTES:
             self._buffers.append(buffer)
             self._held_bytes += len(buffer)
 
-    def take(self, size_bytes: int) -> bytearray | None:
-        """An unused buffer of at least that size, or None; it is no longer remembered."""
+    def acquire(self, size_bytes: int) -> bytearray | None:
+        """Remove and return an unused buffer of at least that size; None if there is none."""
         buffers = self._buffers
         for index in range(len(buffers)):
             # Two references: of the list, and of the call itself. A view of it would be a third.
@@ -120,10 +120,10 @@ class RequestReader:
         return self._length if self._frame is not None else len(self._head)
 
     def buffer(self, *, short: bool = False) -> memoryview:
-        """Where the next bytes go; grows the frame's own buffer where it is full.
+        """The memory for the next bytes; grows the frame's own buffer if it is full.
 
         Args:
-            short: memory is: no more is read than a connection may always have.
+            short: memory is short: no more is read than a connection may always have.
         """
         frame = self._frame
         if frame is None:
@@ -138,8 +138,8 @@ class RequestReader:
         self._offered = len(view)
         return view
 
-    def drop(self) -> None:
-        """The connection ended: let go of what has come of a frame, without waiting for a collection of cycles."""
+    def discard(self) -> None:
+        """Release the partial frame of a connection that ended, without waiting for a collection of cycles."""
         self._frame = None
         self._head = b""
         self._filled = self._length = self.wanted_bytes = 0
@@ -201,7 +201,7 @@ class RequestReader:
 
     def _own_buffer(self, first: memoryview, length: int) -> bytearray:
         have = len(first)
-        frame = self._used.take(length) if length > FIRST_BUFFER_BYTES else None
+        frame = self._used.acquire(length) if length > FIRST_BUFFER_BYTES else None
         if frame is None:
             frame = bytearray(min(length, max(FIRST_BUFFER_BYTES, 2 * have)))
         frame[:have] = first

@@ -101,7 +101,7 @@ class ResponseWriter:
         self._timed.clear()
         self.pending_bytes = 0
 
-    def _take_sent(self, count: int) -> None:
+    def _remove_sent(self, count: int) -> None:
         """`count` bytes from the head of the queue are sent."""
         self.pending_bytes -= count
         self.sent_bytes += count
@@ -112,9 +112,9 @@ class ResponseWriter:
             queue.popleft()
         self._sent_of_head = count
         if self._timed:
-            self._note_sent()
+            self._complete_sent()
 
-    def _note_sent(self) -> None:
+    def _complete_sent(self) -> None:
         timed, sent_bytes = self._timed, self.sent_bytes
         if timed[0].end_position <= sent_bytes:
             now_ns = self.timer()
@@ -165,7 +165,7 @@ class SocketWriter(ResponseWriter):
             except OSError:
                 self._transport.abort()
                 return
-            self._take_sent(sent)
+            self._remove_sent(sent)
             budget -= sent
             # What was taken in part fills the socket: to ask once more would only tell us so.
             if sent < wanted or (budget <= 0 and self._queue):
@@ -298,7 +298,7 @@ class TransportWriter(ResponseWriter):
                     gathered.append(chunk)
                 data = b"".join(gathered)
             self._transport.write(data)
-            self._take_sent(len(data))
+            self._remove_sent(len(data))
         self.waiting = self._paused
 
     def pause(self) -> None:

@@ -47,7 +47,7 @@ class TelemetryConfig:
 
 @dataclass(slots=True)
 class Client:
-    """One client instance; times are monotonic ms, -1 for never. `is_forgotten`: the node no longer keeps it."""
+    """One client instance; times are monotonic ms, -1 for never. `is_removed`: it is no longer in the store."""
 
     client_id: str = ""
     interval_ms: int = 0
@@ -55,10 +55,10 @@ class Client:
     last_push_ms: int = -1
     last_error: int = 0
     is_terminating: bool = False
-    is_forgotten: bool = False
+    is_removed: bool = False
     series: dict[Key, float] = field(default_factory=dict)
 
-    def may_ask(self, now_ms: int) -> bool:
+    def may_subscribe(self, now_ms: int) -> bool:
         """Whether the client may request the subscription now."""
         newest_ms = max(self.last_get_ms, self.last_push_ms)
         return newest_ms < 0 or self.last_error in _ASKS_AGAIN or self._is_over(newest_ms, now_ms)
@@ -96,17 +96,17 @@ class ClientTelemetry:
         self._clients[instance] = known
         known.client_id = client_id[:LONGEST_CLIENT_ID]
         if len(self._clients) > MAX_CLIENTS:
-            self._forget(next(iter(self._clients)))
+            self._remove(next(iter(self._clients)))
         return known
 
     def subscription(self, image: MetadataImage, client: Mapping[str, str]) -> Subscription:
         """The subscription of a client with these selectors."""
         return subscription_of(self._resources.of(image), client)
 
-    def take(self, client: Client, points: Sequence[Point]) -> None:
+    def store(self, client: Client, points: Sequence[Point]) -> None:
         """Store pushed values of a known client, if they are shown anywhere."""
         self.pushes += 1
-        if client.is_forgotten or not self.is_on:
+        if client.is_removed or not self.is_on:
             return
         for point in points:
             key = (point.name, point.attributes)
@@ -117,9 +117,9 @@ class ClientTelemetry:
             self._series_count += before is None
             client.series[key] = point.value + (before or 0.0) if point.is_delta else point.value
 
-    def _forget(self, instance: UUID) -> None:
+    def _remove(self, instance: UUID) -> None:
         client = self._clients.pop(instance)
-        client.is_forgotten = True
+        client.is_removed = True
         self._series_count -= len(client.series)
 
     def families(self, now_ms: int) -> Iterator[Family]:
@@ -127,7 +127,7 @@ class ClientTelemetry:
         for instance, client in list(self._clients.items()):
             last_request_ms = max(client.last_get_ms, client.last_push_ms)
             if client.is_terminating or now_ms - last_request_ms > SILENT_INTERVALS * max(client.interval_ms, 1000):
-                self._forget(instance)
+                self._remove(instance)
         samples = tuple(
             Sample(value, _labels(name, client.client_id, instance, attributes))
             for instance, client in self._clients.items()

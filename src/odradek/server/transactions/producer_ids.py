@@ -27,7 +27,7 @@ class ProducerIdBlocks:
         self._refill: asyncio.Task[None] | None = None
         self._broker_epoch = broker_epoch
 
-    def take(self) -> int | None:
+    def claim_next(self) -> int | None:
         """The next id, or None where the block is used up."""
         if self._next >= self._end:
             return None
@@ -40,7 +40,7 @@ class ProducerIdBlocks:
         Raises:
             ApiError: COORDINATOR_LOAD_IN_PROGRESS if the controller returns no block now (clients retry).
         """
-        while (producer_id := self.take()) is None:
+        while (producer_id := self.claim_next()) is None:
             if self._refill is None or self._refill.done():
                 self._refill = asyncio.get_running_loop().create_task(self._fetch_block())
             await asyncio.shield(self._refill)
