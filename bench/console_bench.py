@@ -68,7 +68,7 @@ class GeneratedWatch(Watch):
         """Look until cancelled."""
         while True:
             began_s = time.monotonic()
-            await self._look(None)  # type: ignore[arg-type]
+            await self._look(None)  # type: ignore[arg-type]  # the tick does not use it
             self.took_s.append(time.monotonic() - began_s)
             await asyncio.sleep(max(self.every_s, self.took_s[-1] / watch.BUSY_SHARE))
 
@@ -162,12 +162,12 @@ class Lateness:
                 self.collections_s[-1] += time.thread_time()
 
         gc.callbacks.append(collected)
-        asyncio.Handle._run = run  # type: ignore[method-assign, assignment]
+        asyncio.Handle._run = run  # type: ignore[method-assign, assignment]  # the test replaces it
         try:
             yield
         finally:
             gc.callbacks.remove(collected)
-            asyncio.Handle._run = before  # type: ignore[method-assign]
+            asyncio.Handle._run = before  # type: ignore[method-assign]  # the test replaces it
 
     async def measure(self) -> None:
         """Until cancelled."""

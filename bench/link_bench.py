@@ -151,7 +151,7 @@ class Sites:
         )
         try:
             with maker:
-                yield f"{alias}.{topic}", Contestant(MM2, maker)  # type: ignore[arg-type]
+                yield f"{alias}.{topic}", Contestant(MM2, maker)  # type: ignore[arg-type]  # it has what a contestant calls
         except BaseException:
             print(maker.log_tail(), file=sys.stderr)
             raise

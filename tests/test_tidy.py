@@ -8,6 +8,7 @@ import gc
 import re
 import subprocess
 import sys
+import tokenize
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,8 @@ NO_SECRETS = {
     "MetadataImage.scram",  # whose credentials hide themselves
     "Named.delegation_token",  # ids
 }
+# A comment that turns a check off without a reason: `# type: ignore[code]  # why` and `
+BARE_IGNORE = re.compile(r"# *(type: *ignore(\[[^]]*])?|noqa(: *[A-Z]+[0-9]+(, *[A-Z]+[0-9]+)*)?) *$", re.MULTILINE)
 BANNED = re.compile(r"raise NotImplementedError|except Exception:\s*pass|\b(TODO|FIXME|XXX)\b")
 NO_PLACE_IN_A_PROJECT = re.compile(
     r"(?<![\w.])/work/|\.\./shared|pypi\.org|pythonhosted|registry\.npmjs|repo1?\.maven|proxy\.golang|crates\.io"
@@ -217,6 +220,46 @@ def test_nothing_is_left_undone_in_silence() -> None:
         for match in BANNED.finditer(path.read_text())
     ]
     assert not found, "\n".join(found)
+
+
+def bare_ignores(path: Path) -> Iterator[int]:
+    """The lines of a file that turn a check off without a reason; strings of programs may have such a comment."""
+    if not BARE_IGNORE.search(path.read_text()):
+        return
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type == tokenize.COMMENT and BARE_IGNORE.search(token.string):
+                yield token.start[0]
+
+
+def test_a_check_that_is_turned_off_has_a_reason() -> None:
+    found = [
+        f"{name_of(path)}:{line}"
+        for folder in ("src", "tests", "tools", "bench", "examples")
+        for path in python_files(ROOT / folder)
+        for line in bare_ignores(path)
+    ]
+    assert not found, "`# type: ignore[code]  # why`, or `# noqa: X1 - why`:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("comment", "is_bare"),
+    [
+        ("# type: ignore", True),
+        ("# type: ignore[a-b, c-d]", True),
+        ("# noqa", True),
+        ("# noqa: B023, E731", True),
+        ("# type: ignore[override]  # noqa: N802", True),
+        ("# type: ignore[arg-type]  # it only reads", False),
+        ("# noqa: S603 - our own interpreter", False),
+        ("# noqa: A002  # ssl's name", False),
+        ("# type: ignore[override]  # noqa: N802 - Spark's name", False),
+    ],
+)
+def test_what_is_a_reason(tmp_path: Path, comment: str, is_bare: bool) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(f"pass  {comment}\n")
+    assert list(bare_ignores(module)) == ([1] if is_bare else [])
 
 
 def test_the_project_speaks_of_the_project_alone() -> None:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import TypeGuard
 
 # Modules that reach past the ports; `Random` may be named, for it is passed with its seed, and types of the rest too.
 WORLD_MODULES = {
@@ -232,7 +233,7 @@ def _walked(node: ast.AST) -> Iterator[ast.expr]:
     elif isinstance(node, ast.ListComp | ast.DictComp | ast.GeneratorExp):
         yield from (generator.iter for generator in node.generators)
     elif isinstance(node, ast.Starred | ast.YieldFrom) or _unpacks(node):
-        yield node.value  # type: ignore[attr-defined]
+        yield node.value
     elif isinstance(node, ast.Call):
         function = node.func
         if isinstance(function, ast.Name) and function.id in ORDERED:
@@ -245,7 +246,7 @@ def _walked(node: ast.AST) -> Iterator[ast.expr]:
             yield function.value
 
 
-def _unpacks(node: ast.AST) -> bool:
+def _unpacks(node: ast.AST) -> TypeGuard[ast.Assign]:
     return isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple | ast.List)
 
 

@@ -120,9 +120,9 @@ def _draw_year(axes: Any, database: duckdb.DuckDBPyConnection, killed_on: str | 
         axes.axvline(at, color="black", linestyle=":", linewidth=1)
         axes.annotate("leader killed -9", (at, axes.get_ylim()[1]), rotation=90, va="top", ha="right", fontsize=8)
     axes.set_title("Mean departure delay, mean of seven days", loc="left", fontsize=10)
-    places = AutoDateLocator()  # type: ignore[no-untyped-call]
+    places = AutoDateLocator()  # type: ignore[no-untyped-call]  # matplotlib has no types here
     axes.xaxis.set_major_locator(places)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(places))  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(places))  # type: ignore[no-untyped-call]  # matplotlib has no types here
     axes.legend(frameon=False)
     _finish(axes)
 

@@ -104,7 +104,7 @@ def load_sources(database: duckdb.DuckDBPyConnection, csv_folder: Path, days: li
     database.execute(f"DELETE FROM source_weather WHERE time_hour::DATE > DATE '{last}'")
 
 
-def records(bootstrap: str, topic: str) -> Iterator[tuple[bytes | None, dict]]:  # type: ignore[type-arg]
+def records(bootstrap: str, topic: str) -> Iterator[tuple[bytes | None, dict]]:  # type: ignore[type-arg]  # of whatever JSON has
     """Every committed record of a topic from its start to its end as it is now, by a stock consumer."""
     settle(bootstrap, topic)
     consumer = Consumer(

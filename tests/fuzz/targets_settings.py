@@ -90,7 +90,7 @@ def _use(settings: BrokerSettings) -> None:
     assert settings.metrics_address is None or settings.metrics_address[1] < 65536
     for config_class in CONFIG_CLASSES:
         settings.build(config_class)
-    voters = ",".join(settings.values["controller.quorum.voters"] or ())  # type: ignore[arg-type]
+    voters = ",".join(settings.values["controller.quorum.voters"] or ())  # type: ignore[arg-type]  # a list of texts, by its setting
     parse_static_voters(voters, "CONTROLLER")
 
 

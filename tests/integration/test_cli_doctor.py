@@ -97,8 +97,8 @@ async def look(cluster: Cluster, report: Report) -> ClusterFacts:
 
     addresses = parse_bootstrap(cluster.bootstrap_servers)[:3]
     async with Connected(RealNetwork(), RealClock(), addresses) as connected:
-        clock = lambda: time.time() * 1000 + SKEW_MS  # noqa: E731
-        return await Look(connected, report, APART_S, wall_ms=clock, pause=pause).run()
+        look_at = Look(connected, report, APART_S, wall_ms=lambda: time.time() * 1000 + SKEW_MS, pause=pause)
+        return await look_at.run()
 
 
 @pytest.fixture(scope="module")

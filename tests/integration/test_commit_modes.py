@@ -63,7 +63,7 @@ def closing_once(consumer: StockConsumer) -> closing[StockConsumer]:
             closed.append(True)
             close()
 
-    consumer.close = once  # type: ignore[method-assign]
+    consumer.close = once  # type: ignore[method-assign]  # the test replaces it
     return closing(consumer)
 
 

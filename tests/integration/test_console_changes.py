@@ -211,7 +211,7 @@ async def test_users_are_set_and_removed_and_no_line_has_the_password(node: Node
             ("x", "short", ["SCRAM-SHA-256"]),
             ("x", PASSWORD, []),
         ):
-            assert PASSWORD not in await refusal(lambda: plan_password(cluster, name, password, by))  # noqa: B023
+            assert PASSWORD not in await refusal(lambda: plan_password(cluster, name, password, by))  # noqa: B023 - called within the round
         plan = await plan_user_removal(cluster, "carol")
         assert plan.lines[0].startswith("User carol may log in no more by SCRAM-SHA-256, SCRAM-SHA-512.")
         await plan.work(cluster)
@@ -242,7 +242,7 @@ async def test_quotas_are_set_and_removed(node: Node) -> None:
         await (await plan_quota_removal(cluster, entity, "producer_byte_rate")).work(cluster)
         await eventually_async(lambda: has_quotas(cluster, 0))
         for key, text in (("producer_byte_rate", "much"), ("no_such", "1"), ("connection_creation_rate", "1")):
-            assert await refusal(lambda: plan_quota(cluster, entity, key, text))  # noqa: B023
+            assert await refusal(lambda: plan_quota(cluster, entity, key, text))  # noqa: B023 - called within the round
 
 
 async def has_quotas(cluster: Cluster, count: int) -> bool:

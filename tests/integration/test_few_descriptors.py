@@ -101,7 +101,7 @@ def test_slow_readers_are_served_without_a_second_descriptor(tmp_path: Path) -> 
         try:
             partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=40 * MIB)
             request = FetchRequest(max_bytes=40 * MIB, topics=[FetchTopic(topic="big", partitions=[partition])])
-            eventually(lambda: len(readers) == 45 or connect_one(node, readers))  # type: ignore[func-returns-value]
+            eventually(lambda: len(readers) == 45 or connect_one(node, readers))  # type: ignore[func-returns-value]  # it returns None, which is false
             for wire in readers:
                 wire.send(ApiKey.FETCH, 11, request)
             eventually(lambda: not is_served(node))  # some of them have a second one

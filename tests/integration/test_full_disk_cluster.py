@@ -39,7 +39,7 @@ def prefer(cluster: Cluster, topic: str, partition: int) -> KafkaError | None:
     """Ask for the preferred leader; returns why it was not elected."""
     client = admin(cluster.bootstrap_servers)
     wanted = TopicPartition(topic, partition)
-    return client.elect_leaders(ElectionType.PREFERRED, [wanted]).result(60)[wanted]  # type: ignore[no-any-return]
+    return client.elect_leaders(ElectionType.PREFERRED, [wanted]).result(60)[wanted]  # type: ignore[no-any-return]  # the client has no types here
 
 
 def test_others_lead_what_a_full_broker_cannot_write_until_it_can(tmp_path: Path) -> None:

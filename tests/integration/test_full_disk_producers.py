@@ -109,7 +109,7 @@ def test_an_idempotent_producer_survives_a_full_disk_without_duplicates(cluster:
     # In flight when the disk is full: a batch, and others of the same partition behind it. Meanwhile no other
     # leader can acknowledge what it has.
     full.pause()
-    eventually(lambda: load.write(1) or load.unanswered(node_id) >= UNDER_WAY)  # type: ignore[func-returns-value]
+    eventually(lambda: load.write(1) or load.unanswered(node_id) >= UNDER_WAY)  # type: ignore[func-returns-value]  # it returns None, which is false
     ballast.fill()
     full.resume()
     eventually(lambda: load.unanswered(node_id) < UNDER_WAY)

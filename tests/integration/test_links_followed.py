@@ -97,8 +97,8 @@ def rules_of(node: Node) -> set[AclBinding]:
         ResourceType.ANY,
         None,  # type: ignore[arg-type]  # their hints leave out that it means any
         ResourcePatternType.ANY,
-        None,  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]  # as above
+        None,  # type: ignore[arg-type]  # as above
         AclOperation.ANY,
         AclPermissionType.ANY,
     )

@@ -83,7 +83,7 @@ async def test_a_voter_without_its_disk_fetches_a_snapshot(tmp_path: Path) -> No
         for number in range(120):
             leader = await write(nodes, 50_000 + number, f"group-{number % 7}")
         async with asyncio.timeout(START_TIMEOUT_S):
-            while min(leader.metadata_dir.glob("*.log")).name == f"{0:020d}.log":  # noqa: ASYNC110
+            while min(leader.metadata_dir.glob("*.log")).name == f"{0:020d}.log":  # noqa: ASYNC110 - the node sends no event of this
                 await asyncio.sleep(0.05)
         lost.format().start()
         await caught_up(nodes)

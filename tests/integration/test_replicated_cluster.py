@@ -218,7 +218,7 @@ def test_a_dynamic_throttle_limits_followers_that_lag(cluster: ProcessCluster) -
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     rate, replicas = "leader.replication.throttled.rate", "leader.replication.throttled.replicas"
 
-    def change(kind: ConfigResource.Type, name: str, key: str, value: str | None) -> None:  # type: ignore[valid-type]
+    def change(kind: ConfigResource.Type, name: str, key: str, value: str | None) -> None:  # type: ignore[valid-type]  # confluent_kafka sets it at run time
         how = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
         entry = ConfigEntry(key, value, incremental_operation=how)
         resource = ConfigResource(kind, name, incremental_configs=[entry])

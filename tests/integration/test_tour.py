@@ -48,7 +48,7 @@ class Trace:
     def _set(self, hook: Callable[[FrameType, str, Any], None] | None) -> None:
         node, done = self._broker._node, threading.Event()
         assert node is not None
-        node.on_loop(lambda: (sys.setprofile(hook), done.set())[1])  # type: ignore[func-returns-value]
+        node.on_loop(lambda: (sys.setprofile(hook), done.set())[1])  # type: ignore[func-returns-value]  # both in one call on the loop
         assert done.wait(60)
 
     def _note(self, frame: FrameType, event: str, argument: Any) -> None:

@@ -193,7 +193,7 @@ def test_offsets_count_with_their_transaction(start: Start, node: Node, topic: s
 
 def test_the_older_of_two_producers_is_fenced(start: Start, node: Node, topic: str) -> None:
     name = fresh_name("txn")
-    older = start(name).thing  # type: ignore[attr-defined]
+    older = start(name).thing  # type: ignore[attr-defined]  # an attribute of `closing`, in no stub
     older.begin()
     older.send(topic, b"zombie")
     with start(name) as newer:

@@ -69,7 +69,7 @@ class PlainNode(Node):
         client = AdminClient({"bootstrap.servers": self.bootstrap})
         secret = PASSWORD.encode()
         wanted = [UserScramCredentialUpsertion(USER, ScramCredentialInfo(kind, 4096), secret) for kind in kinds]
-        for future in client.alter_user_scram_credentials(wanted).values():  # type: ignore[arg-type]
+        for future in client.alter_user_scram_credentials(wanted).values():  # type: ignore[arg-type]  # its hints want the base class
             future.result(60)
 
 
@@ -214,7 +214,7 @@ def test_in_plain_text(plain_node: PlainNode, suite: Suite, test: str, tmp_path:
 
 @every(OVER_TLS)
 def test_over_tls(cluster: SecuredCluster, suite: Suite, test: str, tmp_path: Path) -> None:
-    judge(suite, test, cluster.client(suite.login), tmp_path)  # type: ignore[arg-type]
+    judge(suite, test, cluster.client(suite.login), tmp_path)  # type: ignore[arg-type]  # has what the suite uses of a cluster
 
 
 @pytest.mark.parametrize("test", ALL)

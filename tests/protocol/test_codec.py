@@ -80,7 +80,7 @@ def test_a_step_is_so_many_elements() -> None:
     assert next_step(out) is None
     assert next_step(out) == ([b"head" + data], len(data) + 4)
     with pytest.raises(ValueError, match="cannot be encoded"):
-        all_steps(append_in_steps(bytearray(), MetadataRequest(topics=[5]), 12))  # type: ignore[list-item]
+        all_steps(append_in_steps(bytearray(), MetadataRequest(topics=[5]), 12))  # type: ignore[list-item]  # wrong on purpose
 
 
 @given(st.text(max_size=300), st.lists(st.integers(-(1 << 31), (1 << 31) - 1), max_size=200), st.uuids())
@@ -115,9 +115,9 @@ def test_a_version_that_does_not_exist_is_our_bug() -> None:
     [
         FetchRequest(max_wait_ms=1 << 31),
         FetchRequest(rack_id="a" * 32768),
-        FetchRequest(rack_id=None),  # type: ignore[arg-type]
-        FetchRequest(topics=None),  # type: ignore[arg-type]
-        FetchRequest(min_bytes="1"),  # type: ignore[arg-type]
+        FetchRequest(rack_id=None),  # type: ignore[arg-type]  # wrong on purpose
+        FetchRequest(topics=None),  # type: ignore[arg-type]  # wrong on purpose
+        FetchRequest(min_bytes="1"),  # type: ignore[arg-type]  # wrong on purpose
         FetchRequest(unknown_tagged_fields=[(9, b"a"), (9, b"b")]),
         FetchRequest(cluster_id="c", unknown_tagged_fields=[(0, b"a")]),
     ],
@@ -189,9 +189,9 @@ def test_a_message_is_a_dataclass_with_slots() -> None:
     assert FetchRequest().topics is not FetchRequest().topics
     assert repr(message) == "FetchRequest(topics=[FetchTopic(topic='t')])"
     with pytest.raises(TypeError):
-        FetchRequest(no_such_field=1)  # type: ignore[call-arg]
+        FetchRequest(no_such_field=1)  # type: ignore[call-arg]  # wrong on purpose
     with pytest.raises(AttributeError):
-        message.no_such_field = 1  # type: ignore[attr-defined]
+        message.no_such_field = 1  # type: ignore[attr-defined]  # wrong on purpose
     with pytest.raises(TypeError):
         hash(message)
 

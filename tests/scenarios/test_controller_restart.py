@@ -104,7 +104,7 @@ async def test_snapshots_are_written_and_old_files_go(tmp_path: Path) -> None:
         return sizes
 
     async with asyncio.timeout(60):  # what is written and removed beside the loop takes its time
-        while total() >= 150_000 or node.driver.log.log_start_offset == 0:  # noqa: ASYNC110
+        while total() >= 150_000 or node.driver.log.log_start_offset == 0:  # noqa: ASYNC110 - the log grows beside the loop
             await asyncio.sleep(0.01)
     ids = snapshot_ids(disk, node.directory)
     assert ids and ids[-1].end_offset > 500

@@ -48,7 +48,7 @@ class Crowded(Scenario):
             await super().run()
 
     def add_machines(self) -> None:
-        super().add_machines()  # type: ignore[misc]
+        super().add_machines()  # type: ignore[misc]  # a mixin: the world is the other base
         for machine in self.world.machines.values():
             while_it_runs(machine)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from odradek.common.ports import Buffer, Disk, DiskUsage, File, MakeAnswer, Mutex, Worker
 from odradek.record.batch import HEADER_BYTES
@@ -225,8 +225,7 @@ class SimDisk:
 
     def hold(self, directory: Path) -> Disk:
         self._need_descriptor(directory)
-        held: Any = HeldSimDisk(self, directory, self._directory(directory))
-        return held  # type: ignore[no-any-return]
+        return cast("Disk", HeldSimDisk(self, directory, self._directory(directory)))
 
     def usage(self, path: Path) -> DiskUsage:
         return DiskUsage(self.faults.capacity_bytes, max(0, self.faults.capacity_bytes - self.used_bytes()))

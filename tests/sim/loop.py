@@ -123,7 +123,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.steps = 0
         self.trace = Trace()
         self.failures: list[BaseException] = []
-        self.set_task_factory(self._make_task)  # type: ignore[arg-type]
+        self.set_task_factory(self._make_task)  # type: ignore[arg-type]  # asyncio allows any that makes tasks
         self.set_exception_handler(self._on_exception)
 
     # -- time ---------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class SimLoop(asyncio.BaseEventLoop):
         if queue is None:
             return
         for task in queue.tasks:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # of CPython, in no stub
         queue.ready.clear()
         queue.crashed = True
         # A coroutine that is collected is closed, which would run its finally blocks: so it is kept.
@@ -237,7 +237,7 @@ class SimLoop(asyncio.BaseEventLoop):
         timer.host = timer._context.get(current_host, WORLD)
         self._sequence += 1
         heapq.heappush(self._timers, (when, self._sequence, timer))
-        timer._scheduled = True  # type: ignore[attr-defined]
+        timer._scheduled = True  # type: ignore[attr-defined]  # of CPython, in no stub
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
@@ -245,7 +245,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
         A request that is answered cancels a time-out that lies half a minute ahead.
         """
-        if not handle._scheduled:  # type: ignore[attr-defined]
+        if not handle._scheduled:  # type: ignore[attr-defined]  # of CPython, in no stub
             return
         self._cancelled_timers += 1
         if self._cancelled_timers > MIN_CANCELLED_TIMERS and 2 * self._cancelled_timers > len(self._timers):
@@ -258,14 +258,14 @@ class SimLoop(asyncio.BaseEventLoop):
             if keep(entry[2]):
                 kept.append(entry)
             else:
-                entry[2]._scheduled = False  # type: ignore[attr-defined]
+                entry[2]._scheduled = False  # type: ignore[attr-defined]  # of CPython, in no stub
         self._timers = kept
         heapq.heapify(self._timers)
         self._cancelled_timers = sum(entry[2].cancelled() for entry in kept)
 
     def _pop_timer(self) -> SimTimer:
         timer = heapq.heappop(self._timers)[2]
-        timer._scheduled = False  # type: ignore[attr-defined]
+        timer._scheduled = False  # type: ignore[attr-defined]  # of CPython, in no stub
         self._cancelled_timers -= timer.cancelled()
         return timer
 
@@ -397,7 +397,7 @@ class SimLoop(asyncio.BaseEventLoop):
         UNDISPOSED.pop(self, None)
         for queue in self._hosts.values():
             for task in queue.tasks:
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # of CPython, in no stub
         self.close()
         # A finally block that asks asyncio for its loop is refused, as after `asyncio.run`: it would get a new one,
         # which no one closes.
@@ -412,7 +412,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 self._hosts.clear()
                 self._timers.clear()
                 self._graveyard.clear()
-                self._ready.clear()  # type: ignore[attr-defined]
+                self._ready.clear()  # type: ignore[attr-defined]  # of CPython, in no stub
                 gc.collect()
         finally:
             sys.unraisablehook = hook

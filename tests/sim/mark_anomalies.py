@@ -36,7 +36,7 @@ def marks_go_back(analysis: Analysis) -> Iterator[Finding]:
             if 0 <= mark < earlier:
                 detail = f"{step.source} said {earlier}, then {mark} to process {operation.process}"
                 yield Finding(name, step.partition, detail)
-        seen[key] = tuple(map(max, known, said))  # type: ignore[assignment]
+        seen[key] = tuple(map(max, known, said))  # type: ignore[assignment]  # a tuple of the same length
 
 
 def stale_end_offset(analysis: Analysis) -> Iterator[Finding]:

@@ -109,7 +109,7 @@ def _attributes(found: object) -> list[tuple[str, Any]]:
         for attribute, value in getattr(found, "__dict__", {}).items()
         if kind_of(type(value)) is not Kind.OTHER
     ]
-    for attribute, holder in _slots(type(found)):  # type: ignore[arg-type]
+    for attribute, holder in _slots(type(found)):  # type: ignore[arg-type]  # any class
         value = getattr(found, attribute, None)
         if kind_of(type(value)) is not Kind.OTHER:
             held.append((holder, value))

@@ -126,7 +126,7 @@ class QuorumMachine(Machine):
         )
         try:
             await parts.start()
-            self.broker = parts  # type: ignore[assignment]
+            self.broker = parts  # type: ignore[assignment]  # its machines have parts of a broker
             world.report(f"{self.name} is ready")
             failure = await failed
         except (OdradekError, OSError) as error:
@@ -138,7 +138,7 @@ class QuorumMachine(Machine):
 
     @property
     def parts(self) -> Parts | None:
-        return self.broker  # type: ignore[return-value]
+        return self.broker  # type: ignore[return-value]  # its machines have parts of a broker
 
 
 class QuorumWorld(World):

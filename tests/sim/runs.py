@@ -151,11 +151,11 @@ def fired_assertions() -> Iterator[list[str]]:
             found.append(f"{type(error).__name__}: {event}: {error}")
         right(self, event, error, **fields)
 
-    EventLogger.bug = bug  # type: ignore[method-assign]
+    EventLogger.bug = bug  # type: ignore[method-assign]  # the test replaces it
     try:
         yield found
     finally:
-        EventLogger.bug = right  # type: ignore[method-assign]
+        EventLogger.bug = right  # type: ignore[method-assign]  # the test replaces it
 
 
 @contextmanager

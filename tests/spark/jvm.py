@@ -59,7 +59,7 @@ def run_queries(folder: Path) -> None:
 
     config = {"spark.sql.codegen.wholeStage": "false", "spark.sql.shuffle.partitions": 1}
     spark = session("classes", master="local[1]", config=config)
-    virtual_machine: subprocess.Popen[bytes] = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+    virtual_machine: subprocess.Popen[bytes] = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # there is one without Spark Connect
     rows = (
         spark.range(10)
         .selectExpr("id", "string(id % 3) name")

@@ -405,7 +405,7 @@ def test_brokers_that_do_not_know_ids_of_topics(odradek: str, topic: str, monkey
     planned = OffsetRange(topic, 0, 0, 10, cluster.topic_ids[topic])
     cluster.close()
     monkeypatch.setitem(connection.NEWEST, ApiKey.METADATA, 9)
-    begun = to_json({OfTopic(topic, 0): 0}, {topic: planned.topic_id})  # type: ignore[dict-item]
+    begun = to_json({OfTopic(topic, 0): 0}, {topic: planned.topic_id})  # type: ignore[dict-item]  # there is an id: the topic exists
     read_options = {"kafka.bootstrap.servers": odradek, "subscribe": topic, "kafka.client.id": "of-no-ids"}
     reader: Any = OdradekDataSource(read_options).streamReader(source_schema(False))
     assert topic_ids_in(reader.latestOffset(begun, ReadAllAvailable())) == topic_ids_in(begun), "it is not forgotten"

@@ -219,7 +219,7 @@ def test_gaps_are_no_loss(spark: Any, tmp_path: Path, topic: str) -> None:
     """Compaction leaves a few offsets of many, and the log ends with a marker that is no record."""
     with Node(tmp_path, {"log.cleaner.backoff.ms": 100}) as node:
         settings = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0.01, "segment_ms": 200}
-        create_topic(node.bootstrap, topic, **settings, min_compaction_lag_ms=0)  # type: ignore[arg-type]
+        create_topic(node.bootstrap, topic, **settings, min_compaction_lag_ms=0)  # type: ignore[arg-type]  # settings are texts and numbers
         for sent in range(0, 300, 100):
             numbered(node.bootstrap, topic, range(sent, sent + 100))
             time.sleep(0.3)

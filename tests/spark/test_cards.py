@@ -194,7 +194,7 @@ def test_the_example_proves_what_it_shows(
         headers = [("correlation-id", asked[0].transaction.id.encode())]
         for value in (replay, replay.replace("true", "false")):
             producer = Producer({"bootstrap.servers": node.bootstrap})
-            producer.produce(pipeline.REPLIES, value, b"c", headers=headers)  # type: ignore[arg-type]
+            producer.produce(pipeline.REPLIES, value, b"c", headers=headers)  # type: ignore[arg-type]  # its hints want a list of pairs
             producer.flush()
         damaged = proof.prove(node.bootstrap, RULES, example.CORRECTED, asked, stores)
         assert (damaged.holds, damaged.lost, damaged.twice) == (False, 0, 2)
@@ -218,7 +218,7 @@ def test_the_decisions_are_in_the_database_once(spark: Any, postgres: Postgres, 
             produce_all(
                 node.bootstrap,
                 pipeline.REPLIES,
-                [(each.card.encode(), json.dumps(asdict(each)).encode()) for each in half],  # type: ignore[union-attr]
+                [(each.card.encode(), json.dumps(asdict(each)).encode()) for each in half],  # type: ignore[union-attr]  # no round of these is empty
             )
             kept = pipeline.keep_in_database(spark, node.bootstrap, postgres.url, tmp_path / "kept", availableNow=True)
             assert kept.awaitTermination(400)

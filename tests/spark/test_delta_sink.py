@@ -111,7 +111,7 @@ def test_an_empty_text_in_a_partition_that_may_not_be_null(store: DeltaStore, by
     """For Delta it is null: with it in the log, no reader could read the table."""
     schema = Schema([Field("id", LONG), Field("name", STRING, nullable=False)])
     DeltaTable.create(store.path, schema, partition_by=["name"])
-    made = writer(store, partitionColumns="name", **by)  # type: ignore[arg-type]
+    made = writer(store, partitionColumns="name", **by)  # type: ignore[arg-type]  # options by name
     with pytest.raises(
         ClusterError, match=r"batch 0 was refused: rows of it have no name, which the table .* requires"
     ):
@@ -141,7 +141,7 @@ def test_a_commit_of_unknown_outcome(store: DeltaStore) -> None:
 def test_commits_with_conflicts_are_retried_with_pauses(
     store: DeltaStore, by: dict[str, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = writer(store, **by)  # type: ignore[arg-type]
+    made = writer(store, **by)  # type: ignore[arg-type]  # options by name
     look = made.table
     pauses: list[float] = []
     looks = iter(range(8))

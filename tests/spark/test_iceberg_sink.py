@@ -36,7 +36,7 @@ def test_a_catalog_whose_client_is_not_installed(tmp_path: Path, monkeypatch: py
     store = IcebergStore(tmp_path)
     monkeypatch.setitem(sys.modules, "pyiceberg.catalog.hive", None)
     with pytest.raises(OptionError, match=r"catalog default: Apache Hive support not installed: pip install"):
-        writer(store, **{"catalog.type": "hive", "catalog.uri": "thrift://127.0.0.1:1"})  # type: ignore[arg-type]
+        writer(store, **{"catalog.type": "hive", "catalog.uri": "thrift://127.0.0.1:1"})  # type: ignore[arg-type]  # options by name
 
 
 @pytest.mark.parametrize("name", ["NoSuchNamespaceError", "NoSuchTableError", "SignError", "ValidationException"])

@@ -303,7 +303,7 @@ def test_a_process_reads_on_from_where_it_was(ours: Query) -> None:
         fetched.append(position)
         return fetch(partition, position)
 
-    topic._fetch = noted  # type: ignore[method-assign]
+    topic._fetch = noted  # type: ignore[method-assign]  # the test replaces it
     for batch_id in range(4):
         transaction._SESSIONS.clear()
         assert ours.write(batch_id, run)
@@ -327,13 +327,13 @@ def test_an_open_transaction_counts_once_it_has_ended(query: Query) -> None:
         run.marker_topic.read(query.id, stable=True)
     assert run.marker_topic.read(query.id, stable=False) == Marker(0, "run")
     run.end(session, deadline)
-    found = run.cluster.retrying("the marker", lambda: run.marker_topic.read(query.id, stable=True))  # type: ignore[union-attr]
+    found = run.cluster.retrying("the marker", lambda: run.marker_topic.read(query.id, stable=True))  # type: ignore[union-attr]  # the run has a marker topic
     assert found == Marker(1, "run")
 
 
 def cut(answer: PartitionData, batch_count: int) -> PartitionData:
     """A fetch as it is answered where the high watermark lies behind so many batches."""
-    fetched = memoryview(answer.records or b"")  # type: ignore[arg-type]
+    fetched = memoryview(answer.records or b"")  # type: ignore[arg-type]  # bytes, once they are received
     last = list(whole_batches(fetched))[batch_count - 1]
     answer.records = bytes(fetched[: last.end])
     answer.high_watermark = last.last_offset + 1
@@ -346,7 +346,7 @@ def answering(run: TransactionalCommit, *changes: Callable[[PartitionData], Part
     topic = run.marker_topic
     assert topic is not None
     fetch, left = topic._fetch, list(changes)
-    topic._fetch = lambda *asked: left.pop(0)(fetch(*asked)) if left else fetch(*asked)  # type: ignore[method-assign]
+    topic._fetch = lambda *asked: left.pop(0)(fetch(*asked)) if left else fetch(*asked)  # type: ignore[method-assign]  # the test replaces it
     return topic
 
 
@@ -410,7 +410,7 @@ def test_a_damaged_batch_is_reported_with_its_place(ours: Query) -> None:
     ours.write(0)
 
     def damage(answer: PartitionData) -> PartitionData:
-        answer.records = bytes(answer.records or b"")[:-1] + b"?"  # type: ignore[arg-type]
+        answer.records = bytes(answer.records or b"")[:-1] + b"?"  # type: ignore[arg-type]  # bytes, once they are received
         return answer
 
     with pytest.raises(

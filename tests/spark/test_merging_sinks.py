@@ -314,12 +314,12 @@ def test_a_column_without_nulls(store: DeltaStore) -> None:
 
 
 def with_setting(name: str, value: str = "true") -> Callable[[str], Any]:
-    schema = Schema([Field("id", "long"), Field("name", "string")])  # type: ignore[arg-type]
+    schema = Schema([Field("id", "long"), Field("name", "string")])  # type: ignore[arg-type]  # it takes the name of a type
     return lambda path: DeltaTable.create(path, schema, configuration={name: value})
 
 
 def with_deletion_vectors(path: str) -> None:
-    made = DeltaTable.create(path, Schema([Field("id", "long"), Field("name", "string")]))  # type: ignore[arg-type]
+    made = DeltaTable.create(path, Schema([Field("id", "long"), Field("name", "string")]))  # type: ignore[arg-type]  # it takes the name of a type
     made.alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
 
 

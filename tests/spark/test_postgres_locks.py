@@ -134,7 +134,7 @@ def test_the_server_detects_the_loss_of_the_committing_machine(store: PostgresSt
     found: list[dict[str, str]] = []
 
     def commits(batch_id: int, **more: str) -> dict[str, str]:
-        made = writer(store, **more)  # type: ignore[arg-type]
+        made = writer(store, **more)  # type: ignore[arg-type]  # options by name
         clear_up = made._clear_up
 
         def noted(connection: Any, *rest: Any) -> None:

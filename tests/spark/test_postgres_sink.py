@@ -226,7 +226,7 @@ def test_a_refusal_of_postgres_is_one_sentence(store: PostgresStore) -> None:
 )
 def test_invalid_options(store: PostgresStore, options: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=says):
-        writer(store, **options)  # type: ignore[arg-type]
+        writer(store, **options)  # type: ignore[arg-type]  # options by name
 
 
 def test_the_server_is_killed() -> None:

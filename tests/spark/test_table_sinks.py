@@ -118,11 +118,11 @@ def die_before_the_end(store: Store) -> None:
     if isinstance(store, PostgresStore):
         from pyspark_odradek.table_sinks.postgres_sink import PostgresStreamWriter
 
-        PostgresStreamWriter._clear_up = dies  # type: ignore[method-assign]
+        PostgresStreamWriter._clear_up = dies  # type: ignore[method-assign]  # the test replaces it
     else:
         from pyiceberg.table import Transaction
 
-        Transaction.commit_transaction = dies  # type: ignore[assignment, method-assign]
+        Transaction.commit_transaction = dies  # type: ignore[assignment, method-assign]  # the test replaces it
 
 
 @OF_FILES
@@ -182,14 +182,14 @@ def test_mismatched_columns_are_reported(store: Store) -> None:
 )
 def test_invalid_options(store: Store, options: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=says):
-        writer(store, **options)  # type: ignore[arg-type]
+        writer(store, **options)  # type: ignore[arg-type]  # options by name
 
 
 @pytest.mark.parametrize("name", ["groupId", "delivery", "markerTopic", "stagingLocation", "createTopic", "topic.x"])
 def test_options_of_the_topic_sink_are_refused(store: Store, name: str) -> None:
     says = rf"^{name}: an option of sink=topic, which has no meaning for the \w+ sink; remove it$"
     with pytest.raises(OptionError, match=says):
-        writer(store, **{name.lower(): "true"})  # type: ignore[arg-type]
+        writer(store, **{name.lower(): "true"})  # type: ignore[arg-type]  # options by name
 
 
 def test_a_gate_before_a_table_is_refused(store: Store) -> None:

@@ -131,7 +131,7 @@ def test_a_repair_that_times_out_is_begun_again(ours: Query) -> None:
     def await_time_out() -> None:
         read_committed(ours.bootstrap, ours.topic, PARTITIONS)
 
-    driver.instead = await_time_out  # type: ignore[method-assign]
+    driver.instead = await_time_out  # type: ignore[method-assign]  # the test replaces it
     assert driver.commit(ours.batch(0, "second", [])) is False
     ours.check(1)
 
@@ -202,7 +202,7 @@ def test_two_drivers_end_what_one_has_decided(query: Query, step: str) -> None:
         query.run(1, "younger", younger)
         transaction._SESSIONS.update(of_older)
 
-    older.instead = overtaken  # type: ignore[method-assign]
+    older.instead = overtaken  # type: ignore[method-assign]  # the test replaces it
     if step == "repair":
         query.terminate(tasks)
         with pytest.raises(FencedError, match="another run of this query has taken over"):
@@ -316,7 +316,7 @@ def test_a_failed_batch_is_not_aborted_task_by_task_for_ever(ours: Query, caplog
         asked.append(1)
         raise TimeoutError("no answer")
 
-    driver.end_task = unanswered  # type: ignore[assignment,method-assign]
+    driver.end_task = unanswered  # type: ignore[assignment,method-assign]  # the test replaces it
     driver.abandon(tasks, 0)
     assert len(asked) == 1
     assert "what 2 tasks have written in vain is aborted by its time-out" in caplog.text
@@ -345,7 +345,7 @@ def test_a_broker_that_is_killed_at_a_step_costs_nothing(step: str, topic: str, 
             node.start()
 
         driver = query.driver(step)
-        driver.instead = kill  # type: ignore[method-assign]
+        driver.instead = kill  # type: ignore[method-assign]  # the test replaces it
         if step == "prepare":
             first = query.task(0, "run", 0)
             writing, task, rows, staged = query.writing(0, "run", 1)
@@ -353,10 +353,10 @@ def test_a_broker_that_is_killed_at_a_step_costs_nothing(step: str, topic: str, 
 
             def killed(session: Session, work: Work, deadline: float) -> None:
                 produce(session, work, deadline)
-                writing.produce = produce  # type: ignore[method-assign]
+                writing.produce = produce  # type: ignore[method-assign]  # the test replaces it
                 kill()
 
-            writing.produce = killed  # type: ignore[method-assign]
+            writing.produce = killed  # type: ignore[method-assign]  # the test replaces it
             assert driver.commit(query.batch(0, "run", [first, writing.prepare(task, rows, staged)]))
         else:
             query.run(0, "run", driver)

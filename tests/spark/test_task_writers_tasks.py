@@ -49,11 +49,11 @@ def test_attempts_that_lost_are_fenced_before_the_decision(query: Query) -> None
 
     def overtaken(session: Session, work: Work, deadline: float) -> None:
         produce(session, work, deadline)
-        writing.produce = produce  # type: ignore[method-assign]
+        writing.produce = produce  # type: ignore[method-assign]  # the test replaces it
         assert driver.commit(query.batch(0, "run", tasks))
         query.check(1)
 
-    writing.produce = overtaken  # type: ignore[method-assign]
+    writing.produce = overtaken  # type: ignore[method-assign]  # the test replaces it
     with pytest.raises(KnownBatchError, match="the sink has batch 0"):
         writing.prepare(task, staged, prepared)
     assert not driver.end_task(lost, time.monotonic() + 10), "it cannot be committed any more"
@@ -108,11 +108,11 @@ def test_an_attempt_that_took_an_id_over_and_still_writes_is_fenced(ours: Query)
 
     def overtaken(session: Session, work: Work, deadline: float) -> None:
         produce(session, work, deadline)
-        writing.produce = produce  # type: ignore[method-assign]
+        writing.produce = produce  # type: ignore[method-assign]  # the test replaces it
         assert ours.driver().commit(ours.batch(0, "run", tasks))
         ours.check(1)
 
-    writing.produce = overtaken  # type: ignore[method-assign]
+    writing.produce = overtaken  # type: ignore[method-assign]  # the test replaces it
     with pytest.raises(KnownBatchError, match="the sink has batch 0"):
         writing.prepare(task, staged, prepared)
 

@@ -84,7 +84,7 @@ def unit_of_work(nodeid: str) -> str:
     return SHARES.get(file, file)
 
 
-class UnitScheduling(LoadFileScheduling):  # type: ignore[misc]
+class UnitScheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """xdist's `--dist loadfile`, with the files of Spark in as many units as there are workers for them."""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -167,7 +167,7 @@ class ControllerGateway:
         )
         if charge is not None and charge.throttle_ms:
             # Each answer to a mutation has the field; that of all answers, of which M is one, has not.
-            answer.throttle_time_ms = charge.throttle_ms  # type: ignore[attr-defined]
+            answer.throttle_time_ms = charge.throttle_ms  # type: ignore[attr-defined]  # it has the field, see above
         return answer
 
 

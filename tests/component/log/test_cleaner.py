@@ -200,7 +200,7 @@ async def test_that_a_log_was_compacted_is_known_before_anything_is_dropped(shop
         swap(cleaned, old)
         shop.manager.update_config(("t", 0), LogConfig(cleanup_policy=("delete",)))
 
-    shop.cleaner._swap = swap_and_stop  # type: ignore[assignment,method-assign]
+    shop.cleaner._swap = swap_and_stop  # type: ignore[assignment,method-assign]  # the test replaces it
     assert await shop.cleaner.clean_dirtiest()
     assert read_offsets(shop.disk, shop.directory / CLEANED)[("t", 0)] > 0
     assert may_be_compacted(log)

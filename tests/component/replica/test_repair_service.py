@@ -199,7 +199,7 @@ async def test_a_log_that_begins_again_amid_a_repair_was_not_repaired(repairing:
         truncate_fully_and_start_at(log, 9)
         return result
 
-    repairing.home.disk.run_blocking = restarting  # type: ignore[method-assign]
+    repairing.home.disk.run_blocking = restarting  # type: ignore[method-assign]  # the test replaces it
     assert repairing.request()
     await repairing.ends()
     assert (repairing.service.counts.failures, repairing.service.counts.repaired_batches) == (1, 0)

@@ -45,7 +45,7 @@ class Scene:
     def connection(self) -> Any:
         """A connection that carries a heartbeat of the broker."""
         connection = SimpleNamespace(on_lost=None)
-        self.liveness.heartbeat_received(connection, *BROKER)  # type: ignore[arg-type]
+        self.liveness.heartbeat_received(connection, *BROKER)  # type: ignore[arg-type]  # a stand-in for a Connection
         return connection
 
     async def probed(self) -> list[tuple[int, int]]:

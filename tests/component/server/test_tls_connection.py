@@ -32,7 +32,7 @@ def tls_listener(folder: Path, config: ConnectionConfig) -> ScriptedListener:
     tls = ListenerTls("EXTERNAL", TlsConfig(keystore_type="PEM", keystore_location=str(identity)), lambda: 0)
     listener = ScriptedListener(config)
     made = partial(Connection, listener.dispatcher, listener.spec, tls)
-    listener.made = partial(TlsAcceptor, tls=tls, make_connection=made)  # type: ignore[assignment]
+    listener.made = partial(TlsAcceptor, tls=tls, make_connection=made)  # type: ignore[assignment]  # anything that makes a protocol
     return listener
 
 
@@ -110,7 +110,7 @@ async def test_one_that_ends_before_its_handshake_waits_no_longer(tmp_path: Path
         made.append(make_acceptor(*arguments))
         return made[-1]
 
-    listener.made = make  # type: ignore[assignment]
+    listener.made = make  # type: ignore[assignment]  # anything that makes a protocol
     async with listener:
         _, writer = await asyncio.open_connection("127.0.0.1", listener.spec.port)
         connection_quotas = listener.dispatcher.connections.connection_quotas

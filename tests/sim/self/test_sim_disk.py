@@ -87,7 +87,7 @@ def test_write_file_durably_leaves_the_old_or_the_new_bytes_at_any_crash() -> No
                     raise DiedError
                 return False
 
-            disk.hit = dies  # type: ignore[method-assign]
+            disk.hit = dies  # type: ignore[method-assign]  # the test replaces it
             with contextlib.suppress(DiedError):
                 write_file_durably(disk, HOME / "state", b"new" * 300)
             del disk.hit
@@ -238,7 +238,7 @@ def test_injected_errors_are_raised_and_counted(fault: str) -> None:
         "read_error": lambda: file.read_at(0, 8),
         "write_error": lambda: file.write_at(8, [b"9"]),
     }
-    disk.faults = DiskFaults(**{fault: 1.0})  # type: ignore[arg-type]
+    disk.faults = DiskFaults(**{fault: 1.0})  # type: ignore[arg-type]  # each field is a float
     with pytest.raises(OSError, match="simulated") as caught:
         steps[fault]()
     assert caught.value.errno == errno.EIO

@@ -262,7 +262,7 @@ def flips_at(disk: SimDisk, read: int) -> None:
         left -= 1
         return 0.0 if left == -1 else 1.0
 
-    disk.chance = chance  # type: ignore[method-assign]
+    disk.chance = chance  # type: ignore[method-assign]  # the test replaces it
     disk.faults = DiskFaults(flipped_bit=0.5, flips_records=True)
 
 

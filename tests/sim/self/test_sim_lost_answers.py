@@ -49,7 +49,7 @@ def test_answers_of_other_apis_and_faults_that_are_left_out_arrive() -> None:
     whole = answer(0) + answer(1)
     for losing, left_out in ((("SYNC_GROUP",), False), (("JOIN_GROUP",), True)):
         pair = Pair(1, NetworkFaults(lost_answer=1.0, losing=losing, tiny_segments=0.5))
-        pair.wires.happens = lambda fault, left_out=left_out: not left_out  # type: ignore[misc]
+        pair.wires.happens = lambda fault, left_out=left_out: not left_out  # type: ignore[misc]  # a default binds it to this round
 
         async def scenario(pair: Pair = pair) -> None:
             transport = await pair.connect()

@@ -314,7 +314,7 @@ def two_leaders_of_the_quorum(scene: Scene) -> AbstractContextManager[Any]:
 
 
 def a_leader_of_the_quorum_without_what_was_committed(scene: Scene) -> AbstractContextManager[Any]:
-    return mock.patch.object(type(scene.machine.broker.raft), "end_offset", 2)  # type: ignore[union-attr]
+    return mock.patch.object(type(scene.machine.broker.raft), "end_offset", 2)  # type: ignore[union-attr]  # the machine runs
 
 
 BETWEEN_NODES: dict[Callable[[Scene], Any], str] = {

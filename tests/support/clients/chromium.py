@@ -111,5 +111,5 @@ def field(driver: Chrome, label: str) -> WebElement:
 
 def errors(driver: Chrome) -> list[str]:
     """Faults of scripts, and what the content policy refused; not sockets that a page left behind when it went."""
-    entries: Any = driver.get_log("browser")  # type: ignore[no-untyped-call]
+    entries: Any = driver.get_log("browser")  # type: ignore[no-untyped-call]  # selenium has no types here
     return [entry["message"] for entry in entries if re.search("Uncaught|Refused to", entry["message"])]

@@ -29,7 +29,7 @@ def _slow(sync: Callable[[int], None], delay_s: float) -> Callable[[int], None]:
 
 def main() -> None:
     delay_s = int(sys.argv[1]) / 1000
-    os.fsync, os.fdatasync = _slow(os.fsync, delay_s), _slow(os.fdatasync, delay_s)  # type: ignore[assignment]
+    os.fsync, os.fdatasync = _slow(os.fsync, delay_s), _slow(os.fdatasync, delay_s)  # type: ignore[assignment]  # of the same signature
     module = sys.argv.index("-m", 2) + 1
     sys.argv = sys.argv[module:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -70,7 +70,7 @@ class Box:
 
     def restart(self) -> None:
         """The same log, as bytes, in a new machine."""
-        encoded = [encode_record(record) for record in self.log]  # type: ignore[arg-type]
+        encoded = [encode_record(record) for record in self.log]  # type: ignore[arg-type]  # all are records of this coordinator
         decoded = [decode_record(key, value) for key, value in encoded]
         assert all(decoded)
         self.log = [record for record in decoded if record is not None]

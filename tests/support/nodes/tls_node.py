@@ -41,4 +41,4 @@ def shown(node: TlsNode, certificates: Certificates) -> str:
     with connected(node, context) as secured:
         certificate = secured.getpeercert()
     assert certificate is not None
-    return dict(part[0] for part in certificate["subject"])["commonName"]  # type: ignore[misc]
+    return dict(part[0] for part in certificate["subject"])["commonName"]  # type: ignore[misc]  # the stub's type is any nesting of tuples

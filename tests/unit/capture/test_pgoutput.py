@@ -74,7 +74,8 @@ def test_a_truncate_names_its_tables(decoder: Decoder) -> None:
 
 
 def test_a_table_that_is_described_again_has_its_new_columns(decoder: Decoder) -> None:
-    decoder.decode(b"R" + struct.pack(">I", 7) + b"public\0orders\0f" + struct.pack(">H", 1) + b"\1id\0" + struct.pack(">Ii", 20, -1))  # fmt: skip  # noqa: E501
+    columns = struct.pack(">H", 1) + b"\1id\0" + struct.pack(">Ii", 20, -1)
+    decoder.decode(b"R" + struct.pack(">I", 7) + b"public\0orders\0f" + columns)
     change = decoder.decode(b"I" + struct.pack(">I", 7) + b"N" + row(text(b"1")))
     assert isinstance(change, Change) and change.after == {"id": "1"}
 

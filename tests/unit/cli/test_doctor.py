@@ -254,7 +254,7 @@ def test_certificates_that_expire(days: int, severity: int | None) -> None:
 
 def test_a_report_has_the_worst_first_and_a_few_names() -> None:
     report = Report()
-    report.add([Finding(severity, "x", "seen", "why", "fix") for severity in (2, 0, 1)])  # type: ignore[arg-type]
+    report.add([Finding(severity, "x", "seen", "why", "fix") for severity in (2, 0, 1)])  # type: ignore[arg-type]  # any number sorts
     assert [each.severity for each in report.worst_first] == [0, 1, 2]
     assert not Report().is_bad
     assert named(["a", "b"]) == "a, b"

@@ -241,7 +241,7 @@ def test_a_refused_join_changes_nothing_of_the_classic_group() -> None:
     assert shard.kind == "classic" and len(shard.log) == before
     shard.advance(9_000)
     rounds(clients)
-    assert shares(clients) == [2, 2] and {each.rebalances for each in clients} <= {1, 2}  # type: ignore[union-attr]
+    assert shares(clients) == [2, 2] and {each.rebalances for each in clients} <= {1, 2}  # type: ignore[union-attr]  # all are classic
 
 
 def test_a_conversion_that_is_not_written_has_not_happened() -> None:

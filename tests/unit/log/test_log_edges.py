@@ -301,7 +301,7 @@ def started(root: Path) -> LogManager:
 def ended(manager: LogManager) -> None:
     manager.close()
     manager.unlock()
-    manager.disk.close()  # type: ignore[attr-defined]
+    manager.disk.close()  # type: ignore[attr-defined]  # the real one has it
 
 
 def test_links_and_second_directories_of_a_partition_are_left_alone(tmp_path: Path) -> None:

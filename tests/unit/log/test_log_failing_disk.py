@@ -45,7 +45,7 @@ def opened_again(**config: Any) -> Home:
 
 
 def lost(home: Home, action: Callable[[], object], **faults: float) -> None:
-    home.disk.faults = DiskFaults(**faults)  # type: ignore[arg-type]
+    home.disk.faults = DiskFaults(**faults)  # type: ignore[arg-type]  # each field is a float
     with pytest.raises(StorageError, match="simulated") as error:
         action()
     assert error.value.log_dir == ROOT
@@ -187,7 +187,7 @@ def test_a_log_that_cannot_be_made_names_the_directory_whose_disk_failed(
 ) -> None:
     logs = Logs()
     if file == ".log":
-        begin, logs.disk.open = logs.disk.open, lambda path, **more: fails_at(file, path, lambda: begin(path, **more))  # type: ignore[method-assign]
+        begin, logs.disk.open = logs.disk.open, lambda path, **more: fails_at(file, path, lambda: begin(path, **more))  # type: ignore[method-assign]  # the test replaces it
     else:
         logs.fails(write_error=1.0)
     with pytest.raises(StorageError, match="simulated") as error:
@@ -252,7 +252,7 @@ def test_without_a_close_of_each_log_a_directory_was_not_stopped_cleanly() -> No
     logs.manager.create("t", 1, UUID(int=1), {}, log_dir=OTHER)
     logs.append()
     broken = logs.log.segments.active.indexes
-    broken.flush = fail  # type: ignore[method-assign, assignment]
+    broken.flush = fail  # type: ignore[method-assign, assignment]  # the test replaces it
     with pytest.raises(StorageError, match="simulated error") as error:
         logs.manager.close()
     assert error.value.log_dir == ROOT
@@ -327,7 +327,7 @@ async def test_a_cleaning_whose_log_is_deleted_as_it_begins_is_given_up(error: E
                 logs.manager.delete(("t", 0))
             raise error
 
-        logs.disk.start_worker = start_worker  # type: ignore[method-assign]
+        logs.disk.start_worker = start_worker  # type: ignore[method-assign]  # the test replaces it
         cleaner = Cleaner(logs.disk, RealClock(), logs.manager, CleanerConfig())
         if is_deleted or isinstance(error, WorkerError):
             assert await cleaner.clean_dirtiest()

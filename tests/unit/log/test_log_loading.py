@@ -31,7 +31,7 @@ from tests.unit.log.test_log import Home, append, everything
 class UnreadableDisk(FailingDisk):
     """Its dead directories cannot be read either."""
 
-    def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> object:  # type: ignore[override]
+    def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> object:  # type: ignore[override]  # it only raises
         self.check(path)
         return super().open(path, create=create, read_only=read_only)
 

@@ -52,11 +52,11 @@ class Home:
     async def start(self) -> Home:
         await self.driver.start()
         await self.driver.durable()
-        self.driver._outgoing.enqueue = lambda node_id, message: self.sent.append((node_id, message))  # type: ignore[method-assign]
+        self.driver._outgoing.enqueue = lambda node_id, message: self.sent.append((node_id, message))  # type: ignore[method-assign]  # the test replaces it
         return self
 
     async def stop(self) -> None:
-        self.disk.faults = DiskFaults(**QUICK)  # type: ignore[arg-type]
+        self.disk.faults = DiskFaults(**QUICK)  # type: ignore[arg-type]  # each field is a float
         await self.driver.stop()
 
     def fails(self) -> None:
@@ -161,7 +161,7 @@ async def test_a_single_voter_refuses_what_it_has_no_space_for_and_goes_on() -> 
     home.is_full()
     assert refused(home.append) is ErrorCode.KAFKA_STORAGE_ERROR
     assert home.driver.leads
-    home.disk.faults = DiskFaults(**QUICK)  # type: ignore[arg-type]
+    home.disk.faults = DiskFaults(**QUICK)  # type: ignore[arg-type]  # each field is a float
     await home.driver.wait_committed(home.append())
     await home.stop()
 

@@ -453,7 +453,7 @@ def test_a_bit_that_flips_while_a_log_is_opened_is_not_stored() -> None:
         whole = bytes(disk.seen(path))
         disk.process_died()
         disk.faults, left = DiskFaults(flipped_bit=1.0), iter([False] * number + [True])
-        disk.happens = lambda fault, left=left: next(left, False)  # type: ignore[misc]
+        disk.happens = lambda fault, left=left: next(left, False)  # type: ignore[misc]  # a default binds it to this round
         try:
             MetadataLog(disk, HOME)
         except StorageError as error:

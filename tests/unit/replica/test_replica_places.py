@@ -166,7 +166,7 @@ class TestDirectories:
     def test_a_replica_that_is_not_here_yet_comes_where_it_is_wanted(self, broker: Broker, tmp_path: Path) -> None:
         broker.topic("t", 5, [2], [2])
         for number, target in enumerate((tmp_path / "d2", tmp_path / "d2")):
-            asked = lambda: broker.replicas.move("t", number, target, broker.publisher.image)  # noqa: B023, E731
+            asked = lambda: broker.replicas.move("t", number, target, broker.publisher.image)  # noqa: B023, E731 - called within the round, twice
             assert refusal(asked) is ErrorCode.REPLICA_NOT_AVAILABLE
             placed = PartitionChangeRecord(partition_id=number, topic_id=UUID(int=5), replicas=[2, ME])
             broker.publish(placed)

@@ -36,7 +36,7 @@ class CountedName(str):
 
     def __getitem__(self, key: object) -> str:
         self.taken += 1
-        return super().__getitem__(key)  # type: ignore[index]
+        return super().__getitem__(key)  # type: ignore[index]  # str or slice, as of any str
 
 
 def test_lengths_of_other_tenants_prefixes_are_not_tried() -> None:

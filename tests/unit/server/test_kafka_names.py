@@ -87,7 +87,7 @@ def test_names_are_those_that_the_rules_make_of_beans() -> None:
         if not row.bean.startswith("kafka."):
             assert EXPORTER in row.bean
             continue
-        domain, kind, rest = re.match(r"([\w.]+):type=([\w-]+)(.*)", row.bean).groups()  # type: ignore[union-attr]
+        domain, kind, rest = re.match(r"([\w.]+):type=([\w-]+)(.*)", row.bean).groups()  # type: ignore[union-attr]  # each name matches
         name = re.search(r",name=([\w-]+)", rest) or re.search(r"<>([\w-]+)", rest)
         assert name is not None, row.bean
         last = re.sub(r"Percent$", "_percent", re.sub(r"PerSec$", "_total", name[1]))

@@ -96,11 +96,12 @@ class Route:
         names = {spec.name for spec in self.response.FIELDS if version in parse_versions(spec.versions)}
         if "error_code" not in names:
             return None
-        answer: Any = self.response()
-        answer.error_code = code
+        answer = self.response()
+        fields: Any = answer
+        fields.error_code = code
         if "error_message" in names and message:
-            answer.error_message = message
-        return answer  # type: ignore[no-any-return]
+            fields.error_message = message
+        return answer
 
 
 def _checked(
