@@ -165,7 +165,7 @@ class LogConfig:
 
     @property
     def roll_ms(self) -> int:
-        """How old a segment becomes before a new one begins: a record in the active one is not compacted (KIP-354)."""
+        """The age at which a segment is rolled: a record in the active one is not compacted (KIP-354)."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
 
     @property

@@ -14,12 +14,12 @@ MAX_NAME_BYTES = 255
 
 
 def deleted_path(directory: Path, random_bits: int) -> Path:
-    """Where the directory of a deleted log waits for its removal; a long topic name is shortened."""
+    """The name of a deleted log's directory until it is removed; a long topic name is shortened."""
     return _marked(directory, f".{random_bits:032x}-delete")
 
 
 def stray_path(directory: Path, random_bits: int) -> Path:
-    """Where a directory that is not its partition's log stays; a long topic name is shortened."""
+    """The new name of a directory that is not its partition's log; a long topic name is shortened."""
     return _marked(directory, f".{random_bits:032x}-stray")
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from odradek.log.log import Log
 
 READ_BYTES = 4 * 1024 * 1024
-# What is left free of a disk: a hundredth of it, and no more than this.
+# Space that stays free on a disk: a hundredth of it, and no more than this.
 RESERVE_BYTES = 1024**3
 # A file's name has 255 bytes, and a topic's may have 249.
 LONGEST_TOPIC = 150

@@ -170,7 +170,7 @@ def remove_now(disk: Disk, paths: list[Path], delay_ms: int) -> None:
 
 
 def rename_deleted(disk: Disk, paths: Sequence[Path]) -> list[Path]:
-    """Give files the suffix `.deleted`; returns the new names. Blocks, may run off the loop, raises OSError."""
+    """Rename files to end in `.deleted`; returns the new names. Blocks, may run off the loop, raises OSError."""
     renamed = []
     for path in paths:
         target = path.with_name(path.name + ".deleted")

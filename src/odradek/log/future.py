@@ -103,7 +103,7 @@ class FutureLogs:
         return future
 
     def _rename(self, future: Log) -> None:
-        """Give the future log's directory the log's name. Raises StorageError."""
+        """Rename the future log's directory to the log's name. Raises StorageError."""
         manager, (topic, number) = self._manager, future.topic_partition
         manager.remove_cleaned_offset((topic, number), future.log_dir)
         directory = future.log_dir / f"{topic}-{number}"
@@ -119,7 +119,7 @@ class FutureLogs:
         self._manager.swap_in(future, topic_id)
 
     def register_loaded(self, loader: LogLoader) -> None:
-        """Take over the future logs that were found at start; replace logs by those that are complete. A directory that
+        """Register the future logs that were found at start; replace logs by those that are complete. A directory that
         fails meanwhile goes offline, and is one of the loader's failures."""
         for each in loader.futures:
             if each.log is None or each.log_dir.error:
@@ -171,7 +171,7 @@ def rename_to(log: Log, directory: Path) -> None:
 
 
 def inherit_state_from(log: Log, other: Log) -> None:
-    """Take over the offsets, producers and listeners of the log that this one replaces. Both have the same batches."""
+    """Copy the offsets, producers and listeners of the log that this one replaces. Both have the same batches."""
     assert log.log_end_offset == other.log_end_offset, "the replacement has all records"
     log.log_start_offset = max(log.log_start_offset, other.log_start_offset)
     log.update_high_watermark(other.high_watermark)

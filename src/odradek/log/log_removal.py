@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LogRemoval:
-    """What is to be removed from the log directories of one broker.
+    """The files and directories to remove from the log directories of one broker.
 
     A rename is durable before the files are removed, not when `discard` returns: a sync for each of a thousand
     partitions would block other requests. If a crash undoes the rename, the directory belongs to no topic, and the next

@@ -148,7 +148,7 @@ class LogManager:
         return loader
 
     def finish_load(self, loader: LogLoader) -> int:
-        """Take over the opened logs, on the loop.
+        """Register the opened logs, on the loop.
 
         Returns:
             The number of logs. `notes` has a line for each repair, the loader's `failures` each directory that failed.

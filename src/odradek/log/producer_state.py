@@ -315,7 +315,7 @@ class ProducerState:
                 entry.last_timestamp_ms = max(entry.last_timestamp_ms, batches[-1].timestamp_ms)
 
     def inherit_from(self, before: ProducerState) -> None:
-        """Take over the state that no log stores: pending verifications, refusals, and the silence of producers. Both
+        """Copy the state that no log stores: pending verifications, refusals, and the silence of producers. Both
         states are of the same batches."""
         self.refusals, self._verifications = before.refusals, before._verifications
         for producer_id, known in before.producers.items():

@@ -54,7 +54,7 @@ class SegmentIndexes:
 
     @property
     def size_bytes(self) -> int:
-        """Of the larger of offset and time index."""
+        """The size of the larger of offset and time index."""
         return max(self.offsets.size_bytes, self.times.size_bytes)
 
     def paths(self) -> list[Path]:
@@ -199,7 +199,7 @@ class SegmentIndexes:
         return work
 
     def install_indexes(self, twin: SegmentIndexes) -> None:
-        """Take over the result of `begin_load`; if the segment has grown, load the indexes here instead."""
+        """Install the result of `begin_load`; if the segment has grown, load the indexes here instead."""
         batches = self._batches
         if self.is_loaded or batches.is_dropped:
             return

@@ -118,7 +118,7 @@ def check_configs(context: RequestContext, operation: AclOperation, resource_typ
 
 
 def allowed_operations(context: RequestContext, resource_type: AclResourceType, name: str, operations: int) -> int:
-    """Those of some operations (a bit for each) that the client may do."""
+    """The operations among the given ones (a bit for each) that the client may do."""
     if context.broker.authorizer is None:
         return operations
     bits = [each for each in AclOperation if operations >> each & 1]

@@ -178,7 +178,7 @@ def _is_unclean(before: PartitionImage | None, after: PartitionImage) -> bool:
 
 
 def cluster_families(services: BrokerServices, counts: ClusterCounts, unclean: UncleanElections) -> Iterator[Family]:
-    """All of this module."""
+    """All families of this module."""
     yield from topic_families(services.metrics, services.image)
     yield denial_family(services.metrics)
     yield Family.gauge(

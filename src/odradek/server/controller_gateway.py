@@ -40,7 +40,7 @@ _RETRIED = (ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 @config
 class ChannelConfig:
-    """How long a node waits for the controller's host."""
+    """The time-outs for connections to the controller's host."""
 
     connect_timeout_ms: int = option(
         "socket.connection.setup.timeout.ms",

@@ -33,7 +33,7 @@ class Condition:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """For a page."""
+        """The condition as an object of JSON."""
         return {"ok": True} if self.ok else {"ok": False, "why": self.why, **self.facts}
 
 

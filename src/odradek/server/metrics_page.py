@@ -42,7 +42,7 @@ class MetricsPage:
             _log.bug("metrics cannot be shown", error)
 
     async def stop(self) -> None:
-        """Give up the one that is under way."""
+        """Cancel the scrape under way."""
         if self._making is not None:
             self._making.cancel()
             await asyncio.gather(self._making, return_exceptions=True)

@@ -63,7 +63,7 @@ class PendingResponse:
             self._end()
 
     def release(self) -> None:
-        """Let go of what a subclass waits for; called once, at the end."""
+        """Release the resources of a subclass's wait; called once, at the end."""
 
     def _end(self) -> None:
         self.is_ended = True

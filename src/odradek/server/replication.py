@@ -101,7 +101,7 @@ class Replication:
         await self.fetchers.close()
 
     def change_settings(self, settings: BrokerSettings) -> None:
-        """Go by settings that were changed at run time."""
+        """Apply settings that were changed at run time."""
         fetcher_config = settings.build(FetcherConfig)
         self.fetchers.change_config(fetcher_config)
         self._replicas.moves.change_piece_bytes(fetcher_config.max_bytes)

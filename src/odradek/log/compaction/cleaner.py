@@ -266,7 +266,7 @@ class Cleaner:
                 await self._disk.run_blocking(self._removal(log))
 
     def _removal(self, log: Log) -> Callable[[], None]:
-        """Work that removes what a cleaning leaves that was given up; what stays is removed at the next start.
+        """Return work that removes the files of an aborted cleaning; the next start removes files that it leaves.
 
         Another log may have the name by now, and with it what the worker wrote last.
         """

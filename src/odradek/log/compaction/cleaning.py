@@ -156,7 +156,7 @@ class Cleaning:
         self._groups: list[tuple[SegmentPlan, ...]] = []
 
     def answer(self, group: int | None) -> BuiltOffsetMap | CleanedGroup:
-        """What a worker is asked: None to learn, a number to clean that group."""
+        """Handle one call to the worker: None builds the offset map, a number cleans that group."""
         return self.build_offset_map() if group is None else self.clean(group)
 
     def _aborted_in(self, segment: SegmentPlan) -> list[AbortedTransaction]:

@@ -86,7 +86,7 @@ def librdkafka_settings(settings: Mapping[str, str]) -> dict[str, Any]:
         found = _without_logins(found)
     elif is_by_token and _METHOD not in settings:
         found = _without_logins(found)
-        credentials(settings)  # what gives no token is an error at once, not a line in the log of librdkafka
+        credentials(settings)  # settings without a token are an error at once, not a line in the log of librdkafka
         found["oauth_cb"] = partial(_token, dict(settings))
     elif found.pop("sasl.jaas.config", None):
         found |= _of_entry(settings)

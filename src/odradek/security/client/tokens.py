@@ -299,7 +299,7 @@ def _next_of(grant: _Grant, config: OwnTokenConfig, known: Token) -> Token:
 
 
 def _request_with_retries(grant: _Grant, config: OwnTokenConfig) -> Token:
-    """Ask, and again after growing pauses while the issuer cannot be reached or has trouble, as Kafka's clients do."""
+    """Request a token; retry with growing pauses while the issuer is unreachable or fails, as Kafka's clients do."""
     ends_s = time.monotonic() + config.backoff_max_ms / 1000
     pause_s = config.backoff_ms / 1000
     while True:

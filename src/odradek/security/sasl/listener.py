@@ -256,7 +256,7 @@ def _token_checks(name: str, settings: BrokerSettings) -> TokenChecks:
 
 
 def _unsigned_checks(name: str, config: TokenConfig, entry: JaasEntry | None) -> TokenChecks:
-    """By the options of Kafka's validator of tokens that no one signed, which stand above the settings.
+    """The checks of unsigned tokens by the options of Kafka's validator, which override the settings.
 
     Raises:
         SaslSettingError: an option that cannot be.

@@ -88,7 +88,7 @@ FindToken = Callable[[str, ScramMechanism], "tuple[str, int, ScramCredential] | 
 
 
 def no_tokens(token_id: str, mechanism: ScramMechanism) -> None:
-    """Where no delegation tokens are."""
+    """Find no credential: the node has no delegation tokens."""
 
 
 def scram(
@@ -97,7 +97,7 @@ def scram(
     nonce: str,
     find_token: FindToken = no_tokens,
 ) -> Exchange:
-    """Ask for a proof that the client knows the password, and prove that we know the user.
+    """Request a proof that the client knows the password, and prove that we know the user.
 
     Args:
         nonce: ours; it must be unpredictable.

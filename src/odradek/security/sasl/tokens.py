@@ -90,7 +90,7 @@ class TokenChecks:
     keys: PublicKeys = field(default_factory=PublicKeys)
 
     def check(self, text: str, now_ms: int) -> Token:
-        """See `check_token`, `check_unsigned`; raises MissingScopeError, too."""
+        """Check as `check_token` or `check_unsigned` does; raises MissingScopeError, too."""
         if self.unsigned:
             token = check_unsigned(text, self.settings, now_ms)
         else:

@@ -28,7 +28,7 @@ class JksError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class JksStore:
-    """What a store holds, as DER.
+    """The contents of a store, as DER.
 
     Attributes:
         keys: PKCS#8 key, still protected, with its certificates, the key's own first.

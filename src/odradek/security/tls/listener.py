@@ -84,7 +84,7 @@ class RenewableContext:
             _check_replaces(self._present, new, config)
 
     def change_config(self, config: TlsConfig) -> None:
-        """Go by other settings.
+        """Use other settings.
 
         Raises:
             TlsSettingError: nothing is changed.

@@ -40,7 +40,7 @@ def refusal_between_nodes(config: TlsConfig, read: ReadFile) -> str:
 
 
 def _is_done(side: ssl.SSLObject) -> bool:
-    """Take one step of a handshake; raises SSLError if it fails."""
+    """Run one step of a handshake; raises SSLError if it fails."""
     try:
         side.do_handshake()
     except ssl.SSLWantReadError:

@@ -25,7 +25,7 @@ _log = get_logger("server.background.certificates")
 
 
 class CertificateRenewal:
-    """Looks after the certificates of one node."""
+    """Renews the certificates of one node."""
 
     def __init__(self, contexts: Iterable[RenewableContext], clock: Clock) -> None:
         self._contexts: Sequence[RenewableContext] = list(contexts)

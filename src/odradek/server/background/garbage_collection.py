@@ -42,7 +42,7 @@ class GarbageCollection:
         self._frozen_count = self._partition_count()
 
     async def run(self) -> None:
-        """Look now and then, until cancelled."""
+        """Check periodically, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             self.freeze_or_unfreeze()

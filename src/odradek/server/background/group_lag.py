@@ -79,7 +79,7 @@ class GroupLagJob:
             self._job = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Give up the round under way."""
+        """Cancel the round under way."""
         if self._job is not None:
             self._job.cancel()
             await asyncio.gather(self._job, return_exceptions=True)
@@ -104,7 +104,7 @@ class GroupLagJob:
         return with_seconds(lags, since_ms, self._clock.now_ms())
 
     async def _commits(self) -> tuple[list[Commit], set[PartitionKey]]:
-        """Those of partitions that there are, and these partitions."""
+        """The commits of partitions that exist, and these partitions."""
         found: list[Commit] = []
         keys: set[PartitionKey] = set()
         for shard in list(self._coordinator.shards.values()):
@@ -215,7 +215,7 @@ def _unless_failed(
 def _in_requests(
     keys: Sequence[PartitionKey], offsets: dict[PartitionKey, Sequence[int]]
 ) -> Iterable[Sequence[PartitionKey]]:
-    """The partitions in parts that a leader takes in one request."""
+    """The partitions in parts, each small enough for one request."""
     part: list[PartitionKey] = []
     count = 0
     for key in keys:

@@ -15,7 +15,7 @@ KEPT_S = 60
 
 
 class LoopWatch:
-    """Asks to be called at a time, and sees when that is."""
+    """Schedules a call, and measures how late it comes."""
 
     def __init__(self, timer: Timer, cpu_timer: Timer, *, is_shown: bool) -> None:
         """`is_shown`: whether anything shows the result; `cpu_timer`: the processor time of the loop's thread."""

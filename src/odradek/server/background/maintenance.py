@@ -105,7 +105,7 @@ class Maintenance:
         self._stopping = asyncio.Event()
 
     def change_config(self, config: MaintenanceConfig) -> None:
-        """Go by other settings; how often a job runs is fixed at start."""
+        """Use other settings; the intervals of jobs are fixed at start."""
         self._config = config
 
     def start(self) -> None:

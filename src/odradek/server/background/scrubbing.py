@@ -44,7 +44,7 @@ class Scrubbing:
             self._job = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Give up the pass under way."""
+        """Cancel the pass under way."""
         if self._job is not None:
             self._job.cancel()
             await asyncio.gather(self._job, return_exceptions=True)

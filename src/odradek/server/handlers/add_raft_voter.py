@@ -17,7 +17,7 @@ from odradek.server.controller_gateway import FORWARDING_TIMEOUT_MS
 
 
 async def handle(context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
-    """Ask the active controller."""
+    """Forward the request to the active controller."""
     try:
         # A replica that must catch up first may need more time than the timeout of forwarded requests.
         timeout_ms = max(FORWARDING_TIMEOUT_MS, request.timeout_ms)

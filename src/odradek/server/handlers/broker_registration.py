@@ -13,7 +13,7 @@ from odradek.server.context import RequestContext
 
 
 async def handle(context: RequestContext, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
-    """Take a broker in, fenced until it has caught up."""
+    """Register a broker, fenced until it has caught up."""
     try:
         return await context.broker.controller.request(request, BrokerRegistrationResponse, context)
     except ApiError as error:

@@ -14,7 +14,7 @@ from odradek.server.context import RequestContext
 
 
 def handle(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """Those that match, by resource pattern."""
+    """The matching entries, by resource pattern."""
     wanted = AclFilter(
         request.resource_type_filter,
         request.resource_name_filter,

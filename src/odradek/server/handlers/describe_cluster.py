@@ -65,7 +65,7 @@ def _controllers(context: RequestContext) -> Iterator[DescribeClusterBroker]:
 
 
 def _brokers(context: RequestContext, *, with_fenced: bool, with_hosts: bool) -> Iterator[DescribeClusterBroker]:
-    """Those that have an address on this listener."""
+    """The brokers that have an address on this listener."""
     for broker_id, broker in sorted(context.broker.image.brokers.items()):
         address = address_of(context, broker)
         if address is not None and (with_fenced or not broker.fenced):

@@ -38,7 +38,7 @@ Described = tuple[str, DescribeLogDirsPartition]
 
 
 def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    """All directories; none before version 3 where the client may not see them."""
+    """All directories; none before version 3 if the client may not describe the cluster."""
     if not may_on_cluster(context, AclOperation.DESCRIBE):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return _described(context, request)
@@ -90,7 +90,7 @@ def _logs(context: RequestContext, directory: LogDir, wanted: RequestedPartition
 
 
 def _futures(context: RequestContext, directory: LogDir, wanted: RequestedPartitions) -> Iterator[Described]:
-    """The copies in a directory that become partitions there."""
+    """The future replicas in a directory."""
     log_manager = context.broker.log_manager
     for key, future in log_manager.futures.logs.items():
         if future.log_dir == directory.path and (wanted is None or key in wanted):

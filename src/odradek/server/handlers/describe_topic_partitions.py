@@ -36,7 +36,7 @@ TOPICS_PER_TURN = 500
 
 @config
 class PageConfig:
-    """How much one response holds."""
+    """The limit of one response."""
 
     partition_limit: int = option(
         "max.request.partition.size.limit",
@@ -47,7 +47,7 @@ class PageConfig:
 
 
 async def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    """One page."""
+    """One page of partitions."""
     image = context.broker.image
     cursor = request.cursor
     names = _names(context, request)

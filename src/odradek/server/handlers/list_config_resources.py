@@ -22,7 +22,7 @@ _LISTED = (
 
 
 def handle(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    """All resources of the types asked for."""
+    """All resources of the requested types."""
     image = context.broker.image
     types = [ResourceType.CLIENT_METRICS] if context.api_version == 0 else request.resource_types or list(_LISTED)
     if any(kind not in _LISTED for kind in types):

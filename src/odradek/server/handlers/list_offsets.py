@@ -147,8 +147,8 @@ def _code(error: ApiError, api_version: int) -> ErrorCode:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """One partition in which a time is looked for. `end_offset` (exclusive) is what the client may know of, read once:
-    what is appended while the search runs is not found (KAFKA-9835)."""
+    """The search for a timestamp in one partition. `end_offset` (exclusive) is read once, at the start:
+    records that are appended during the search are not found (KAFKA-9835)."""
 
     partition: Partition
     leader_epoch: int
@@ -181,7 +181,7 @@ async def _search_all(
 
 
 async def _searched(context: RequestContext, search: _Search) -> FoundTimestamp | None:
-    """What a search finds. Raises ApiError if this broker lost the partition or its leadership meanwhile; OSError."""
+    """Run a search. Raises ApiError if this broker lost the partition or its leadership meanwhile; OSError."""
     partition, disk = search.partition, context.broker.log_manager.disk
     while not search.log.is_detached and (work := search.timestamps.next_step()) is not None:
         search.timestamps.apply(await disk.run_blocking(work))

@@ -77,7 +77,7 @@ async def _fetch(
         elif not may_describe(context, each.name if topic is None else topic.name):
             refused[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif topic is None:
-            known.append(each)  # what was committed stays readable while a topic is deleted
+            known.append(each)  # committed offsets stay readable while a topic is deleted
         else:
             known.append(
                 OffsetFetchRequestTopics(

@@ -13,7 +13,7 @@ from odradek.server.context import RequestContext
 
 
 async def handle(context: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
-    """Ask the active controller."""
+    """Forward the request to the active controller."""
     try:
         return await context.broker.controller.request(request, RemoveRaftVoterResponse, context)
     except ApiError as error:

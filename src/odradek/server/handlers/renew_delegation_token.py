@@ -14,7 +14,7 @@ from odradek.server.handlers.delegation import ShownToken, check_may_request
 
 
 async def handle(context: RequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
-    """Let it live on."""
+    """Extend the token's life."""
     try:
         check_may_request(context)
         token = ShownToken(context, bytes(request.hmac))

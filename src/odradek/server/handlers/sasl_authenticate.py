@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def handle(
     context: RequestContext, request: SaslAuthenticateRequest
 ) -> SaslAuthenticateResponse | Coroutine[Any, Any, SaslAuthenticateResponse]:
-    """Go on with the login of this connection."""
+    """Continue the login of this connection."""
     gate = context.connection.gate
     if gate is None or not gate.expects_token:
         return SaslAuthenticateResponse(

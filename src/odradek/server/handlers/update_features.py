@@ -14,7 +14,7 @@ from odradek.server.context import RequestContext
 
 
 async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    """All updates or none."""
+    """Apply all updates or none."""
     try:
         response = await context.broker.controller.request(request, UpdateFeaturesResponse, context)
     except ApiError as error:

@@ -21,7 +21,7 @@ OWN, KAFKA, BOTH = "odradek", "kafka", "both"
 
 @config
 class MetricNamesConfig:
-    """By which names metrics are shown."""
+    """The names under which metrics are exposed."""
 
     names: str = option(
         "odradek.metrics.names",
@@ -41,7 +41,7 @@ class KafkaNames:
         self._recent = Recent(services.clock.monotonic_ms())
 
     def families(self, ours: list[Family]) -> Iterator[Family]:
-        """All rows of the table; a row without samples on this node is left out."""
+        """All rows of the table; a row without samples on this node is omitted."""
         self._recent.begin(self._services.clock.monotonic_ms())
         scrape = Scrape({family.name: family for family in ours}, self._services, self._lags(), self._recent)
         for row in TABLE:
@@ -51,7 +51,7 @@ class KafkaNames:
 
 
 async def shown_families(names: str, metrics: Metrics, kafka: KafkaNames) -> list[Family]:
-    """What one scrape has, counted in several turns of the loop."""
+    """The families of one scrape, collected in several turns of the loop."""
     ours: list[Family] = []
     for part in metrics.parts():
         ours += part

@@ -1,4 +1,4 @@
-"""What dashboards for Kafka ask for and this broker does not have, with the reason: for docs/metrics-kafka.md."""
+"""Metrics that dashboards for Kafka read and this broker does not have, with the reason: for docs/metrics-kafka.md."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _NO_QUEUE = "there is no queue between connections and handlers"
 _NO_ZOOKEEPER = "there is no ZooKeeper"
 _NO_JVM = "there is no JVM; process_* are there"
 
-# What dashboards ask for, and why no sample answers.
+# By name, the reason why there is no sample.
 NOT_GIVEN = {
     "kafka_network_requestmetrics_responsequeuetimems": "a part of responsesendtimems: answers have no queue",
     "kafka_network_requestmetrics_errors_total": "counted without the code of the error: odradek_request_errors_total",

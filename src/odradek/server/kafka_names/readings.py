@@ -1,4 +1,4 @@
-"""What the rows of the table read: our own metrics under other names and labels, and what only Kafka's names have."""
+"""The sources of the table's rows: our own metrics under other names and labels, and values that only Kafka has."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """What one scrape looks at.
+    """The state that one scrape reads.
 
     Attributes:
         ours: our own families, by the name without `_total`.
-        recent: what earlier scrapes saw.
+        recent: the values of earlier scrapes.
     """
 
     ours: Mapping[str, Family]
@@ -44,7 +44,7 @@ class Scrape:
     recent: Recent
 
     def value(self, name: str) -> float:
-        """Of one of our own metrics without labels."""
+        """The value of one of our own metrics without labels."""
         return self.ours[name].samples[0].value
 
     @property
@@ -54,10 +54,10 @@ class Scrape:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Where the samples of a row come from.
+    """The source of a row's samples.
 
     Attributes:
-        ours: which of our metrics says the same; "" where none does.
+        ours: our metric with the same value; "" if there is none.
         labels: of the samples.
         read: makes them.
     """
@@ -108,12 +108,12 @@ def all_and_by_topic(whole: Sequence[str], by_topic: Sequence[str], minus: Seque
 
 
 def constant(value: float, why: str) -> Reading:
-    """What never changes here."""
+    """A value that never changes here."""
     return Reading(lambda scrape: [Sample(value)], why)
 
 
 def computed(read: Callable[[Scrape], Iterable[Sample]], ours: str = "", *labels: str) -> Reading:
-    """What a function of this module makes."""
+    """Samples that a function of this module computes."""
     return Reading(read, ours, labels)
 
 
@@ -360,7 +360,7 @@ def broker_info(scrape: Scrape) -> Iterator[Sample]:
 
 
 def per_commit(attribute: str) -> Reading:
-    """Where the groups coordinated here are, or how far they are behind."""
+    """The committed offsets of the groups coordinated here, or their lag."""
 
     def read(scrape: Scrape) -> Iterator[Sample]:
         for lag in scrape.lags.shown:

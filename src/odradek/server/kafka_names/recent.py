@@ -1,6 +1,6 @@
-"""What counters gained of late: Kafka has rates and quantiles of the last minutes, where ours count from the start.
+"""Increases of counters in the last minutes: Kafka has rates and quantiles of them; our counters begin at the start.
 
-A scrape keeps what it saw, and later ones subtract that. Nothing is kept where nothing is scraped.
+A scrape stores the values that it reads, and later scrapes subtract them. Nothing is stored without a scrape.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Values = dict[str, tuple[float, ...]]
 
 
 class Recent:
-    """Numbers that only grow, by key, as they were at scrapes."""
+    """Values of counters, by key, as they were at scrapes."""
 
     def __init__(self, now_ms: int) -> None:
         """All are taken to be 0 at `now_ms`, in monotonic ms."""
@@ -27,7 +27,7 @@ class Recent:
         self._now_ms = now_ms
 
     def begin(self, now_ms: int) -> None:
-        """A scrape begins: remember what the last one saw, and forget what is too old."""
+        """Begin a scrape: store the values of the last one, and remove those that are too old."""
         is_first = not self._kept[-1][1]
         if self._seen and (is_first or self._now_ms - self._kept[-1][0] >= SPACING_MS):
             self._kept.append((self._now_ms, self._seen))
@@ -41,7 +41,7 @@ class Recent:
         return max(1, self._now_ms - self._kept[0][0]) / 1000
 
     def gained(self, key: str, values: Sequence[float]) -> list[float]:
-        """What each of these has won in the window; what fell began again from 0."""
+        """The increase of each value in the window; a value that fell was reset to 0."""
         self._seen[key] = tuple(values)
         before = self._kept[0][1].get(key, ())
         if len(before) != len(values) or any(now < then for now, then in zip(values, before, strict=True)):
@@ -49,9 +49,9 @@ class Recent:
         return [now - then for now, then in zip(values, before, strict=True)]
 
     def rate(self, key: str, value: float) -> float:
-        """What it has won in a second since the first scrape of the window that saw it; 0 where none did.
+        """The increase per second since the first scrape of the window that has the value; 0 if none has.
 
-        It may have begun above 0, as a log that was there at the start does, and fall: that is no gain.
+        The value may begin above 0, as that of a log that exists at the start, and fall: a fall counts as no increase.
         """
         self._seen[key] = (value,)
         for then_ms, values in self._kept:
@@ -60,7 +60,7 @@ class Recent:
         return 0.0
 
     def quantiles(self, key: str, spread: Histogram, wanted: Sequence[float]) -> list[float]:
-        """Quantiles of what came in the window, interpolated inside a bucket; 0 where nothing came."""
+        """Quantiles of the observations in the window, interpolated inside a bucket; 0 without any."""
         counts = self.gained(key, [count for _, count in spread.buckets])
         bounds = [float(bound) for bound, _ in spread.buckets]
         return [_quantile(bounds, counts, each) for each in wanted]

@@ -191,7 +191,7 @@ class BrokerLifecycle:
         return f"{why} within initial.broker.registration.timeout.ms ({limit_ms}): is the quorum up?"
 
     def skip_controlled_shutdown(self) -> None:
-        """Leave without waiting from now on: where a whole cluster stops, there is no other broker to wait for."""
+        """Shut down without waiting from now on: if the whole cluster stops, there is no other broker to wait for."""
         self._shutdown_wait_skipped.set()
 
     async def shut_down(self) -> None:

@@ -68,7 +68,7 @@ class ControllerRegistration:
         self._done = False
 
     def on_metadata(self, _: MetadataDelta, image: MetadataImage) -> None:
-        """Look whether this controller is known as it is now."""
+        """Check whether the registration of this controller is current."""
         if self._done or self._registering is not None or image.metadata_version < CONTROLLER_REGISTRATION:
             return
         self._registering = asyncio.get_running_loop().create_task(self._register())

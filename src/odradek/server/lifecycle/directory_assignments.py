@@ -73,7 +73,7 @@ class DirectoryAssignments:
         self._task = asyncio.get_running_loop().create_task(self._report_loop())
 
     async def stop(self) -> None:
-        """Tell nothing more."""
+        """Stop sending assignments."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -30,7 +30,7 @@ def drain_includes_stop(image: MetadataImage, node_id: int, broker_epoch: int) -
 
 
 async def drain(controller: Controller, node_id: int) -> None:
-    """Ask that this broker leads nothing that others can lead, until it has stopped and started again.
+    """Request that this broker leads nothing that others can lead, until it has stopped and started again.
 
     Raises:
         ApiError: the controller refused, or none was found.

@@ -101,8 +101,8 @@ class Connection(asyncio.BufferedProtocol):
         self.listener = listener
         self.principal = ANONYMOUS
         self.permissions = KeptPermissions()
-        # Whose quotas count the requests; when the loop began to work for this connection, and since when no answer has
-        # paid for the work. Between turns the latter is the unpaid time itself, below 0.
+        # The client whose quotas count the requests; when the loop began to work for this connection, and since when no
+        # response has paid for the work. Between turns the latter is the unpaid time itself, below 0.
         self.payer: Payer | None = None
         self.turn_ms = self.unpaid_since_ns = 0
         self.owes_time = False
@@ -114,7 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         self.local_address: tuple[str, int] = ("", 0)
         self.last_active_ms = 0
         sasl = listener.sasl
-        # None where the listener has no SASL: then all requests are served, and each costs no more than to see that.
+        # None if the listener has no SASL: then all requests are served, and each costs one check of this.
         self.gate = None if sasl is None else LoginGate(sasl, self.clock.monotonic_ms())
         self._inbound = RequestReader(dispatcher.scratch, dispatcher.config.max_request_bytes, dispatcher.buffer_pool)
         if sasl is not None:
@@ -122,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         self._budget = FrameBudget(dispatcher.memory if sasl is None else dispatcher.login_memory)
         self._has_login_budget = sasl is not None
         self._pending: deque[Buffer] = deque()
-        # Where requests are timed: since when some of them wait to be begun; 0 while none does.
+        # If requests are timed: since when some of them wait to be begun; 0 while none does.
         self._waiting_since_ns = 0
         self.requests = Requests(self, dispatcher)
         self._scheduled = False
@@ -137,7 +137,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._outbound: ResponseWriter | None = None
 
-    # What the transport calls
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not checked with isinstance: uvloop's transports are no subclasses of asyncio's.
@@ -164,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
             self._set_reading(False)
 
     def place_granted(self) -> bool:
-        """There is a place for the connection, which may be closing by now; whether it takes the place."""
+        """Admit the connection, which may be closing by now; returns whether it uses the place."""
         transport, connections = self._transport, self._dispatcher.connections
         if self.is_closing or transport is None:
             return False
@@ -237,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
             self._budget.read_ahead(nbytes)
 
     def _process_received(self, nbytes: int, full: bool, has_frames: bool) -> None:
-        """Go on with what was received, now or, where this connection has had its share, after the others."""
+        """Process the received bytes, now or, if this connection has had its share, after the others."""
         if full:
             # libuv reads on within one event while reads come back full: give way to the others in between.
             self._read_bytes += nbytes
@@ -290,7 +290,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(self._outbound, TransportWriter):
             self._outbound.resume()
 
-    # What others ask
+    # Queried by others
 
     @property
     def newest_number(self) -> int:
@@ -358,7 +358,7 @@ class Connection(asyncio.BufferedProtocol):
             self._schedule()
 
     def mute(self, throttle_ms: int) -> None:
-        """Begin no request for so long; what is under way is answered, and what comes stays in the socket."""
+        """Begin no request for that time; requests under way are answered, and received bytes stay in the socket."""
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + throttle_ms / 1000
         if self.is_closing or (self._unmute_timer is not None and self._unmute_timer.when() >= ends_s):
@@ -379,7 +379,7 @@ class Connection(asyncio.BufferedProtocol):
             self._read_on()
 
     def slowness(self, now_ms: int) -> str:
-        """What is wrong with the pace of the frame under way; "" where nothing is. Asked about once a second."""
+        """Why the current frame or the login is too slow; "" if it is not. Called about once a second."""
         gate = self.gate
         if gate is not None and not gate.is_open:
             if self.listener.opens_with not in self._dispatcher.open_scopes:
@@ -520,7 +520,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._apply_login_result(gate, gate.step(message))
 
     async def evaluate_off_loop(self, gate: LoginGate, message: bytes) -> Answer:
-        """As `evaluate`, for a mechanism that blocks."""
+        """Do the same as `evaluate`, for a mechanism that blocks."""
         return self._apply_login_result(gate, await off_loop(partial(gate.step, message)))
 
     def _apply_login_result(self, gate: LoginGate, outcome: bytes | LoggedIn | AuthenticationError) -> Answer:

@@ -1,8 +1,8 @@
 """How many connections a node and each listener have at one time, and how many they take per second (KIP-402, 612).
 
-What comes too early, or when all places are taken, waits in the order in which it came, unread, until it may begin. In
-Kafka it waits in the backlog of the socket; here the loop accepts whatever comes, so as many wait as the backlog holds,
-and more are refused. The limits of the broker do not hold for the listener by which brokers talk to each other.
+A connection that comes too early, or when all places are taken, waits in the order of arrival, unread, until it may
+begin. In Kafka it waits in the backlog of the socket; here the loop accepts all connections, so as many wait as the
+backlog holds, and more are refused. The limits of the broker do not hold for the inter-broker listener.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NONE = Limits()
 
 
 def limits_of_listeners(settings: BrokerSettings) -> dict[str, Limits]:
-    """What is set for each listener by itself, as `listener.name.<name>.max.connections`."""
+    """The limits of single listeners, set as `listener.name.<name>.max.connections`."""
     found = {}
     for each in settings.listeners:
         own = listener_values(each.name, settings.explicit)
@@ -56,11 +56,11 @@ class PendingConnection(Protocol):
     """A connection that was just made."""
 
     def place_granted(self) -> bool:
-        """There is a place for it; whether it takes the place."""
+        """Admit the connection; returns whether it uses the place."""
         ...
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
         ...
 
 
@@ -77,10 +77,10 @@ class _ListenerQueue:
 
 
 class ConnectionQuotas:
-    """Where new connections of all listeners wait.
+    """The queues in which new connections of all listeners wait.
 
     Attributes:
-        waited_count: how many had to.
+        waited_count: how many connections had to wait so far.
     """
 
     def __init__(self, burst_s: float) -> None:
@@ -101,7 +101,7 @@ class ConnectionQuotas:
         return sum(len(queue.waiting) for queue in self._queues.values())
 
     def change_limits(self, config: ConnectionConfig, of_listeners: Mapping[str, Limits]) -> None:
-        """Go by other limits; who waits may begin by them."""
+        """Use other limits; connections that wait may begin by them."""
         self._limits = Limits(config.max_connections, config.max_connection_creation_rate)
         self._of_listeners, self._backlog = of_listeners, config.backlog
         if self._queues:
@@ -113,9 +113,9 @@ class ConnectionQuotas:
                 self._schedule_admission(queue)
 
     def acquire_place(self, listener: ListenerSpec, connection: PendingConnection) -> str:
-        """A connection comes and enters, now or later; or why it is refused.
+        """Admit a connection, now or later. Returns "", or why it is refused.
 
-        One that took its place must `release_place`; one that ends before must `cancel_wait`.
+        A connection that was admitted must `release_place`; one that ends before must `cancel_wait`.
         """
         if self._is_closed:
             return "the node stops"
@@ -145,7 +145,7 @@ class ConnectionQuotas:
             self._schedule_admission(each)
 
     def close(self) -> None:
-        """End those that wait, and let none in any more: one that was accepted comes a turn of the loop later."""
+        """Close the connections that wait, and refuse others: an accepted one arrives a turn of the loop later."""
         self._is_closed = True
         for queue in self._queues.values():
             if queue.timer is not None:
@@ -162,7 +162,7 @@ class ConnectionQuotas:
         return queue
 
     def _wait_ms(self, queue: _ListenerQueue) -> int | None:
-        """How long the next connection must wait; None where nothing but a place that is left ends it."""
+        """How long the next connection must wait; None if it must wait for a place."""
         if queue.open_count >= queue.limits.max_connections:
             return None
         if not queue.is_internal and self._open_count >= self._limits.max_connections:

@@ -1,7 +1,7 @@
-"""Whose the descriptors of the process are: some for logs, peers and the node itself, the rest for clients.
+"""The division of the process's descriptors: some for logs, peers and the node itself, the rest for clients.
 
-The system gives the lowest number that is free. A socket whose number is at or above `clients_below` means that clients
-hold all that is theirs: it is refused, whatever else was opened and closed meanwhile, and nothing needs to be counted.
+The system assigns the lowest free number. A socket with a number at or above `clients_below` means that clients hold
+their whole share: it is refused, whatever else was opened and closed meanwhile, and nothing needs to be counted.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _SHARE_FOR_PEERS = 16
 
 
 class Descriptors:
-    """How the descriptors of a process are shared out.
+    """The shares of a process's descriptors.
 
     Attributes:
         limit: of the process; None where there is none.
-        open_files: how many files of logs are kept open at a time.
+        open_files: how many files of logs stay open at a time.
         clients_below: the number that no descriptor of a client reaches.
     """
 

@@ -53,16 +53,16 @@ class VersionRange:
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """One row of THE table.
+    """One row of the table of handlers.
 
     Attributes:
         handle: `handle(context, request)`. A plain function decides at once and returns the response, None (no answer),
             or a `PendingResponse`; a coroutine function has its connection to itself until it returns.
         min_version, max_version: inclusive, those that are served.
-        advertised_min: what ApiVersions says instead of min_version, for Produce alone.
+        advertised_min: the minimum in ApiVersions instead of min_version, for Produce alone.
         overlapping: a coroutine that leaves its connection to the requests behind it, for what nodes of the cluster
             send on behalf of many: one that waits for a commit must not hold up the others. Answers stay in order.
-        listeners: where it is served: "broker", "controller".
+        listeners: the kinds of listeners that serve it: "broker", "controller".
     """
 
     api_key: ApiKey
@@ -142,7 +142,7 @@ def make_routes(handlers: Iterable[Handler], scope: str) -> dict[int, Route]:
 
 @dataclass(slots=True)
 class Dispatcher:
-    """What all connections of a node share; `is_timed`: whether requests are, from the next connection on."""
+    """The state that all connections of a node share; `is_timed`: whether requests of later connections are timed."""
 
     services: BrokerServices
     config: ConnectionConfig
@@ -152,7 +152,7 @@ class Dispatcher:
     scratch: memoryview = field(default_factory=new_scratch)
     buffer_pool: BufferPool = field(default_factory=BufferPool)
     memory: RequestMemory = field(default_factory=RequestMemory)
-    # For what comes before a login, so that those who have logged in never wait for those who have not.
+    # For requests before a login, so that clients with a login never wait for those without.
     login_memory: RequestMemory = field(default_factory=RequestMemory)
     # Ordered, as all that is walked over: the same run must take the same way.
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class Dispatcher:
     handshakes: Handshakes = field(default_factory=Handshakes)
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Go by changed quotas."""
+        """Apply changed quotas."""
         if image.client_quotas is not self.quotas.current:
             self.quotas.change_quotas(image.client_quotas)
             self.connections.arrivals.change_quotas(image.client_quotas)
@@ -180,7 +180,7 @@ class Dispatcher:
             connection.resume()
 
     def time_requests(self, slow_ms: int) -> None:
-        """Take times of requests, of all where those that take longer than `slow_ms` are to be logged (0: none)."""
+        """Measure the times of requests: of all of them if those slower than `slow_ms` are logged (0: none is)."""
         self.is_timed = True
         for by_key in self.routes.values() if slow_ms > 0 else ():
             for key, route in by_key.items():
@@ -204,7 +204,7 @@ class Dispatcher:
         self.open_scopes.add(scope)
 
     def change_limits(self, config: ConnectionConfig, of_listeners: Mapping[str, Limits] | None = None) -> None:
-        """Go by other limits: those of connections at once, that of requests with each new connection.
+        """Use other limits: those of connections at once, that of requests with each new connection.
 
         Args:
             of_listeners: those that one listener has by itself, by its name.
@@ -284,7 +284,7 @@ def make_dispatcher(
     quotas: QuotaConfig | None = None,
     timer: Timer = no_timer,
 ) -> Dispatcher:
-    """What the connections of a node share, within the limits that are set for it and those of the machine.
+    """The dispatcher of a node, within its configured limits and those of the machine.
 
     Raises:
         ValueError: max.connections.per.ip.overrides cannot be read.

@@ -1,6 +1,6 @@
-"""A few pages over plain HTTP, for what scrapes metrics and asks for a node's health.
+"""A few pages over plain HTTP, for programs that scrape metrics or check a node's health.
 
-One small GET, answered and closed. What a page says is computed when it is asked for, at once or in a while.
+A connection serves one small GET and is closed. The page is computed on request, at once or by a future.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What is answered; `status` as in `200 OK`."""
+    """A response; `status` as in `200 OK`."""
 
     body: bytes
     status: str = OK
@@ -55,7 +55,7 @@ class HttpConnection(asyncio.Protocol):
         self._set_timer(self._transport)
 
     def _set_timer(self, transport: asyncio.Transport) -> None:
-        """A peer that neither asks nor reads in time loses the connection."""
+        """Close the connection of a peer that neither sends a request nor reads in time."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(TIMEOUT_S, transport.abort)

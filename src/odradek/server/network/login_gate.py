@@ -153,7 +153,7 @@ class LoginGate:
         return self.apply_result(self.step(message), peer, now_ms, wall_ms)
 
     def step(self, message: bytes) -> bytes | LoggedIn | AuthenticationError:
-        """Give a message to the mechanism. This changes only the exchange, so it may run in a thread."""
+        """Pass a message to the mechanism. This changes only the exchange, so it may run in a thread."""
         exchange = self._exchange
         assert exchange is not None, "a mechanism is chosen first"
         try:

@@ -9,7 +9,7 @@ from odradek.server.network.listeners import ListenerSpec
 
 
 def login_families(specs: Iterable[ListenerSpec]) -> Iterator[Family]:
-    """What was counted on the listeners with SASL."""
+    """The counters of the listeners with SASL."""
     listeners = [spec.sasl for spec in specs if spec.sasl is not None]
     counted = [
         (counts, (("listener", each.name), ("mechanism", mechanism)))

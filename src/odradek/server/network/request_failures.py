@@ -1,4 +1,4 @@
-"""What a client gets whose request could not be handled, and what the node's log says of it."""
+"""Responses to requests that could not be handled, and the lines of the log about them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _log = get_logger("server.network.request_failures")
 
 
 def failure_response(context: RequestContext, route: Route, error: BaseException) -> Message | None:
-    """The response to a request whose handler raised; None where the connection was closed, as some APIs have no place
-    for an error."""
+    """The response to a request whose handler raised; None if the connection was closed, as some APIs have no field for
+    an error."""
     route.error_count += 1
     if isinstance(error, ProtocolError):
         context.connection.close_because(str(error))

@@ -106,7 +106,7 @@ class RequestReader:
         self.wanted_bytes = 0
 
     def limit(self, max_frame_bytes: int, key: str = LIMIT_KEY) -> None:
-        """Take frames up to another size from now on; `key` is the setting, for the text of the refusal."""
+        """Accept frames up to another size from now on; `key` is the setting, for the text of the refusal."""
         self._max_frame_bytes, self._limit_key = max_frame_bytes, key
 
     @property
@@ -149,7 +149,7 @@ class RequestReader:
         return count == self._offered
 
     def resume(self) -> None:
-        """There is memory for the frame that waits: receive the rest of it."""
+        """Receive the rest of the frame that waited: there is memory for it now."""
         first = self._frame
         assert first is not None and self.wanted_bytes
         self.wanted_bytes = 0

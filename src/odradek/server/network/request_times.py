@@ -1,4 +1,4 @@
-"""Where the time of requests goes, in the phases that Kafka has: taken where metrics are served, see docs/metrics.md.
+"""The time of requests, in Kafka's phases; measured if metrics are served, see docs/metrics.md.
 
     queue      from the last byte of a request until it is begun: others before it, a muted connection
     local      decoding it and deciding
@@ -31,13 +31,13 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class RouteTimes:
-    """What the requests of one API took, and how large they were.
+    """The times and sizes of one API's requests.
 
-    `queue`, `remote` and `throttle` have those alone that waited.
+    `queue`, `remote` and `throttle` have only the requests that waited.
 
     Attributes:
-        untimed: how many requests come before the next that is timed; who begins one counts it.
-        followers: the same of those that followers sent, as far as any did; they are in this alone.
+        untimed: how many requests come before the next that is timed; the code that begins one counts it down.
+        followers: the same for requests of followers, which count only there; None if there were none.
     """
 
     __slots__ = (
@@ -72,7 +72,7 @@ class RouteTimes:
         self.request_bytes, self.response_bytes = sizes(), sizes()
 
     def draw_gap(self) -> None:
-        """A request is timed: say how many are not before the next."""
+        """Draw how many requests are not timed before the next that is."""
         self._drawn = (self._drawn * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
         self.untimed = (self._drawn >> 16) % self._gaps
 
@@ -97,7 +97,7 @@ class RequestTimes:
         decided_ns: when the handler went on to wait; 0: it answered at once.
         ready_ns: when the answer was encoded.
         end_position: of the answer, in the bytes of the connection.
-        sender: who sent it, where slow requests are looked for.
+        sender: the client, if slow requests are logged.
     """
 
     __slots__ = (

@@ -3,7 +3,7 @@
 Fetched records stay in the page cache: on plain TCP a large slice of a log goes out by `sendfile`, and a small one is
 read and joins the write of its header. Measured with `bench/sendfile_bench.py`, see SENDFILE_MIN_BYTES. We write to the
 socket ourselves, past the transport's own buffer, because uvloop has no sendfile and keeps no order between its buffer
-and ours; where there is no socket (TLS, the simulator) everything goes through the transport, in pieces, so that a peer
+and ours; without a socket (TLS, the simulator) everything goes through the transport, in pieces, so that a peer
 that does not read costs one piece.
 
 Nothing is sent beyond what the peer takes: the queue waits for the socket, and `Connection` begins no more requests
@@ -26,7 +26,7 @@ from odradek.server.network.request_times import RequestTimes
 # Two-core machine, loopback, records in the page cache: up to 8 KiB the copy is cheaper, from 16 to 128 KiB sendfile,
 # by a third at this size. Above, blocking sockets favour the copy again; ours send what the peer takes, in pieces.
 SENDFILE_MIN_BYTES = 32 * 1024
-# What one turn of one connection may send, so that a fast reader leaves the loop to others.
+# The bytes that one connection may send in one turn, so that a fast reader leaves the loop to others.
 TURN_BYTES = 1024 * 1024
 # A file slice goes through a transport in pieces of this size.
 PIECE_BYTES = 256 * 1024
@@ -48,7 +48,7 @@ def is_file_slice(chunk: Any) -> bool:
 
 
 class ResponseWriter:
-    """What both ways of sending share: the queue."""
+    """The queue, which both ways of sending share."""
 
     __slots__ = (
         "_loop",
@@ -167,7 +167,7 @@ class SocketWriter(ResponseWriter):
                 return
             self._remove_sent(sent)
             budget -= sent
-            # What was taken in part fills the socket: to ask once more would only tell us so.
+            # A partial write means that the socket is full: another would only raise BlockingIOError.
             if sent < wanted or (budget <= 0 and self._queue):
                 self._wait_until_writable()
                 return
@@ -244,7 +244,7 @@ class SocketWriter(ResponseWriter):
         return True
 
     def _wait_until_writable(self) -> None:
-        """Go on when the peer has taken some, or, where it keeps up, in the loop's next turn."""
+        """Continue when the socket is writable, or, if the peer keeps up, in the loop's next turn."""
         self.waiting = True
         if self._watched:
             return

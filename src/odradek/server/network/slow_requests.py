@@ -1,7 +1,7 @@
 """A line in the log for a request that took longer than a limit: with its phases, and what it waited for.
 
-What a client asks to wait for is no slowness: a Fetch for data, members of a group for each other. Lines that are alike
-are counted, as all warnings are.
+A wait that the client requests does not count: a Fetch for data, members of a group for each other. Lines that are
+alike are counted, as all warnings are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = get_logger("server.network.slow_requests")
 
 @config
 class LogLinesConfig:
-    """What a node's own log has."""
+    """The lines of a node's own log."""
 
     line_format: str = option(
         "odradek.log.format", default=TEXT, doc="How a node writes its log: text, or json, one object a line."
@@ -50,7 +50,7 @@ class Named(Protocol):
 
 
 class Sender:
-    """Who sent a request, kept until it is answered."""
+    """The sender of a request, until it is answered."""
 
     __slots__ = ("api_version", "client_id", "connection", "waited_for")
 
@@ -70,7 +70,7 @@ class SlowRequests:
         self._is_long_poll = api_key in _LONG_POLL_APIS
 
     def check(self, times: RequestTimes, now_ns: int) -> None:
-        """Write a line where the request was slow."""
+        """Write a line if the request was slow."""
         came_ns = times.waiting_since_ns or times.began_ns
         remote_ns = times.ready_ns - times.decided_ns if times.decided_ns else 0
         total_ns = now_ns - came_ns

@@ -190,7 +190,7 @@ class TlsAcceptor(asyncio.Protocol):
         return None if early.ended or self._is_evicted else secured
 
     async def _pass_on_hello(self, transport: asyncio.Transport) -> None:
-        """Give the handshake the bytes that the peer sent before it began.
+        """Pass the bytes to the handshake that the peer sent before it began.
 
         In one turn of the loop the transport gets its new protocol, in the next this is connected; the bytes follow in
         the same turn, before others can be read.
@@ -214,7 +214,7 @@ class TlsAcceptor(asyncio.Protocol):
 
 
 def feed(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
-    """Give bytes to a protocol as if they were read from its socket."""
+    """Pass bytes to a protocol as if they were read from its socket."""
     while data:
         buffer = memoryview(protocol.get_buffer(len(data)))
         piece = data[: len(buffer)]

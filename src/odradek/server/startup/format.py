@@ -43,7 +43,7 @@ _FORMAT_HINT = "odradek storage format -t $(odradek random-uuid) -c FILE"
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """Whose a directory is, version 1 of the file (KIP-858)."""
+    """The owner of a directory, version 1 of the file (KIP-858)."""
 
     cluster_id: str
     node_id: int

@@ -27,7 +27,7 @@ async def load_logs(
 
     Args:
         overrides: a topic's own settings by its name.
-        assigned: where the controller has the replicas of this broker.
+        assigned: the directories that the controller has for the replicas of this broker.
     Raises:
         StorageError: no log directory works.
     """

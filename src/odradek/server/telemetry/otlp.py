@@ -82,7 +82,7 @@ class _Reader:
                 yield Point(name, attributes, number, is_delta)
 
     def _data_points(self, holder: memoryview) -> tuple[list[memoryview], bool]:
-        """Those of a gauge or a sum, and whether they are deltas."""
+        """The data points of a gauge or a sum, and whether they are deltas."""
         points: list[memoryview] = []
         is_delta = False
         for field, kind, value in self._fields(holder):

@@ -44,7 +44,7 @@ class Resources:
         self._found: Sequence[Mapping[str, str]] = ()
 
     def of(self, image: MetadataImage) -> Sequence[Mapping[str, str]]:
-        """By the name of the resource."""
+        """The settings of all client metrics, ordered by the name of the resource."""
         if image is not self._seen:
             wanted = {name: each for (kind, name), each in image.configs.items() if kind == ResourceType.CLIENT_METRICS}
             self._seen, self._found = image, [each for _, each in sorted(wanted.items())]

@@ -90,7 +90,7 @@ class Transactions:
         )
 
     def change_settings(self, settings: BrokerSettings) -> None:
-        """Go by settings that were changed at run time."""
+        """Apply settings that were changed at run time."""
         self.verifier.config = settings.build(VerificationConfig)
 
     async def _send_markers(self, broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
