@@ -430,9 +430,11 @@ class TestChangeOfBrokers:
         assert change(calls, BROKER, "1", ("principal.builder.class", DELETE, None))[0] == "NONE"
 
     @only_ours
-    def test_listeners_are_bound_at_start(self, calls: Calls) -> None:
+    def test_listeners_are_set_for_each_broker(self, calls: Calls) -> None:
         before = setting(calls, BROKER, "1", "listeners").value
-        assert change(calls, BROKER, "1", ("listeners", SET, "PLAINTEXT://:1"))[0] == "INVALID_CONFIG"
+        assert change(calls, BROKER, "1", ("listeners", SET, "PLAINTEXT://:1"))[0] == "INVALID_REQUEST"
+        name, message = change(calls, BROKER, "", ("listeners", SET, str(before)))
+        assert name == "INVALID_CONFIG" and message is not None and "broker configs must be used" in message
         assert setting(calls, BROKER, "1", "listeners").value == before
 
     def test_a_default_of_topics_takes_effect(self, calls: Calls) -> None:

@@ -10,7 +10,7 @@ builds the real clock, disk, network and randomness; a simulation passes its own
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -58,12 +58,13 @@ from odradek.server.health import Health
 from odradek.server.kafka_names.names import OWN, KafkaNames, MetricNamesConfig, shown_families
 from odradek.server.lifecycle.broker_lifecycle import BrokerLifecycle, BrokerLifecycleConfig, cordon
 from odradek.server.lifecycle.drain import drain_includes_stop
-from odradek.server.lifecycle.registration_request import broker_registration_request
+from odradek.server.lifecycle.registration_request import broker_registration_request, registered_listeners
 from odradek.server.metrics_page import MetricsPage
 from odradek.server.network.connection import Connection
 from odradek.server.network.connection_quotas import limits_of_listeners
 from odradek.server.network.dispatch import Dispatcher
 from odradek.server.network.http_pages import HttpConnection, Pages
+from odradek.server.network.listener_manager import ListenerManager
 from odradek.server.network.listeners import ConnectionConfig, ListenerSpec, bind, listener_specs
 from odradek.server.network.login_metrics import login_families
 from odradek.server.network.quota_metrics import quota_families
@@ -81,6 +82,7 @@ from odradek.server.startup.ignored_settings import IgnoredSettings
 from odradek.server.startup.log_loading import close_logs, load_logs
 from odradek.server.transactions.service import Transactions
 from odradek.settings.broker import METRICS_LISTENER, BrokerSettings
+from odradek.settings.listener_changes import changes_listeners
 from odradek.settings.listeners import WILDCARDS
 
 _log = get_logger("server.broker")
@@ -124,15 +126,22 @@ class Broker:
             timer=timer,
             cpu_timer=cpu_timer,
         )
-        self._listeners: list[Listener] = []
+        self._metrics_listener: Listener | None = None
         self._metrics_page: MetricsPage | None = None
         self._unlock_metadata: Callable[[], None] = lambda: None
         self._started: list[str] = []
         # Set if a drain includes the stop of this node; its runner waits for this and for signals.
         self.stop_requested = asyncio.Event()
         self.failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-        self.specs = listener_specs(settings)
-        self._security = build_security(settings, self.specs, self._ports, lambda: self.publisher.image)
+        self._security = build_security(settings, listener_specs(settings), self._ports, lambda: self.publisher.image)
+        self.listeners = ListenerManager(
+            settings,
+            network,
+            self._protocol_of,
+            backlog=lambda: self.dispatcher.config.backlog,
+            on_removed=self._listener_removed,
+            on_changed=self._listeners_changed,
+        )
         # The parts, which `start` builds once it has seen the storage.
         self._quorum: QuorumParts
         self._data: ReplicaParts
@@ -152,6 +161,11 @@ class Broker:
         self.transactions: Transactions
         self.services: BrokerServices
         self.dispatcher: Dispatcher
+
+    @property
+    def specs(self) -> Mapping[str, ListenerSpec]:
+        """The bound listeners by name."""
+        return self.listeners.specs
 
     # -- starting -----------------------------------------------------------------------------------------------
 
@@ -215,7 +229,7 @@ class Broker:
         self.publisher.subscribe(self._jobs.links.on_metadata)
         self.publisher.subscribe(self.coordinator.on_metadata)
         self.publisher.subscribe(self.transactions.coordinator.on_metadata)
-        ignored = IgnoredSettings(self.settings.node_id, self.settings.known_listeners)
+        ignored = IgnoredSettings(self.settings.node_id, lambda: self.services.settings.known_listeners)
         self.publisher.subscribe(ignored.on_metadata)
         self._remove_strays()
         self._started.append("logs")
@@ -243,7 +257,7 @@ class Broker:
             settings, ports, quorum, data, self._security, image_is_current=lambda: "logs" in self._started
         )
         self._front_end = front_end = build_front_end(
-            settings, ports, storage.cluster_id, quorum, data, coordinators, self._security
+            settings, ports, storage.cluster_id, quorum, data, coordinators, self._security, self._check_changes
         )
         self._jobs = build_jobs(
             settings, ports, data, coordinators, quorum.gateway, front_end.dispatcher, self._security
@@ -297,17 +311,15 @@ class Broker:
             _log.info(f"log of a {what} removed", log=f"{key[0]}-{key[1]}", topic_id=topic_id)
             self.log_manager.delete(key)
 
+    def _protocol_of(self, spec: ListenerSpec) -> ProtocolFactory:
+        """What accepts the connections of a listener. Raises ConfigError: its security settings are invalid."""
+        tls = self._security.secure(spec)
+        if tls is None:
+            return partial(Connection, self.dispatcher, spec)
+        return partial(TlsAcceptor, self.dispatcher, spec, tls, partial(Connection, self.dispatcher, spec, tls))
+
     async def _listen(self) -> None:
-        for spec in self.specs.values():
-            make: ProtocolFactory = partial(Connection, self.dispatcher, spec)
-            tls = self._security.listeners.get(spec.name)
-            if tls is not None:
-                make = partial(TlsAcceptor, self.dispatcher, spec, tls, partial(Connection, self.dispatcher, spec, tls))
-            backlog = self.dispatcher.config.backlog
-            name = f"listeners: {spec.name}"
-            listener = await bind(self._ports.network, make, name, spec.host, spec.port, backlog=backlog)
-            self._listeners.append(listener)
-            spec.port = listener.port
+        await self.listeners.start()
         address = self.settings.metrics_address
         if address is not None:
             metrics, below = self.services.metrics, self.dispatcher.connections.descriptors.clients_below
@@ -329,7 +341,7 @@ class Broker:
             self._metrics_page = MetricsPage(partial(shown_families, names, metrics, kafka), processes=names != OWN)
             pages: Pages = {b"/metrics": self._metrics_page.page, **self._health().pages()}
             listener = await bind(self._ports.network, lambda: HttpConnection(pages, below), METRICS_LISTENER, *address)
-            self._listeners.append(listener)
+            self._metrics_listener = listener
             _log.info("metrics are served", address=f"{address[0]}:{listener.port}")
 
     def _health(self) -> Health:
@@ -348,8 +360,7 @@ class Broker:
             self.settings.node_id,
             storage.cluster_id,
             random_id(self._ports.random),
-            specs=self.specs.values(),
-            hostname=self._ports.hostname,
+            listeners=registered_listeners(self.specs.values(), self._ports.hostname),
             features=supported_features(),
             rack=cast("str | None", self.settings["broker.rack"]),
             host=self.settings.build(BrokerLifecycleConfig).host or self._ports.machine_id,
@@ -390,6 +401,7 @@ class Broker:
         if self.controller is not None:
             self.controller.update_config(current.build(ControllerConfig))
         self._security.change_settings(current)
+        self.listeners.change(current)
         self._jobs.token_keys.follow(self._security.logins.token_checks())
         self.dispatcher.change_limits(current.build(ConnectionConfig), limits_of_listeners(current))
         cordon(self.log_manager.directories, current.build(BrokerLifecycleConfig))
@@ -401,6 +413,24 @@ class Broker:
         self.cleaner.config = current.build(CleanerConfig)
         self.transactions.change_settings(current)
         self.coordinator.consumer_config = current.build(ConsumerGroupConfig)
+
+    async def _check_changes(self, image: MetadataImage, changed: Mapping[str, str | None]) -> None:
+        """Check changes of this node's settings that the controller cannot. Raises ConfigError."""
+        settings = self._security.dynamic.after(image, changed)
+        if changes_listeners(changed):
+            await self.listeners.check(settings, changed)
+        self._security.check(settings)
+
+    def _listener_removed(self, spec: ListenerSpec) -> None:
+        if all(each.name != spec.name for each in self.services.settings.listeners):
+            self._security.discard(spec)
+        self.dispatcher.disconnect_listener(spec)
+
+    def _listeners_changed(self) -> None:
+        self.lifecycle.change_listeners(registered_listeners(self.specs.values(), self._ports.hostname))
+        self._jobs.token_keys.follow(self._security.logins.token_checks())
+        if "maintenance" in self._started:
+            self._jobs.certificates.start()
 
     def _open_by_permissions(self, _: MetadataDelta, __: MetadataImage) -> None:
         """Open the listeners that are not in `early.start.listeners`, once the authorizer has the first metadata."""
@@ -440,6 +470,7 @@ class Broker:
         started, self._started = self._started, []
         if clean and "maintenance" in started:
             await self.lifecycle.shut_down()
+        await self.listeners.stop()
         self._close_listeners()
         if not started:
             return
@@ -495,6 +526,6 @@ class Broker:
         self.log_manager.unlock()
 
     def _close_listeners(self) -> None:
-        for listener in self._listeners:
-            listener.close()
-        self._listeners.clear()
+        self.listeners.close()
+        if self._metrics_listener is not None:
+            self._metrics_listener.close()

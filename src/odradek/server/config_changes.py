@@ -6,7 +6,7 @@ the files and the other settings; the controller checks all others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from odradek.common.errors import ApiError, ConfigError, ErrorCode
@@ -15,9 +15,9 @@ from odradek.metadata.model import ResourceType
 from odradek.protocol.declare import Message
 from odradek.server.authorization import check_configs
 from odradek.server.context import RequestContext
+from odradek.settings.listener_changes import changes_listeners
 
 M = TypeVar("M", bound=Message)
-_OF_CONNECTIONS = ("ssl.", "sasl.")
 
 
 async def alter_configs(
@@ -25,7 +25,7 @@ async def alter_configs(
     request: Any,
     response: type[M],
     answer: Callable[[Any, ErrorCode, str | None], Any],
-    decide_here: Callable[[Any], bool],
+    decide_here: Callable[[Any], Awaitable[bool]],
     unchangeable: ResourceType | None = None,
 ) -> M:
     """Serve a request of either API.
@@ -42,7 +42,7 @@ async def alter_configs(
             if each.resource_type == unchangeable:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"this API changes no resource of type {each.resource_type}")
             check_configs(context, AclOperation.ALTER_CONFIGS, each.resource_type, each.resource_name)
-            is_done = decide_here(each)
+            is_done = await decide_here(each)
         except ApiError as error:
             answered.append(answer(each, error.code, error.message or None))
             continue
@@ -62,12 +62,12 @@ async def alter_configs(
     return served
 
 
-def check_connections(
+async def check_connections(
     context: RequestContext,
     resource: Any,
     changes_of: Callable[[Mapping[str, str]], Mapping[str, str | None]],
 ) -> None:
-    """Check that the security settings of this broker stay valid.
+    """Check that the security settings and the listeners of this broker stay valid.
 
     Args:
         resource: whose settings are changed.
@@ -78,12 +78,12 @@ def check_connections(
     if resource.resource_type != ResourceType.BROKER or not resource.resource_name:
         return
     changes = changes_of(context.broker.image.config(ResourceType.BROKER, resource.resource_name))
-    if not any(part in key for key in changes for part in _OF_CONNECTIONS):
+    if not any("ssl." in key or "sasl." in key for key in changes) and not changes_listeners(changes):
         return
     own = str(context.broker.node_id)
     if resource.resource_name == own:
         try:
-            context.broker.check_security(context.broker.image, changes)
+            await context.broker.check_changes(context.broker.image, changes)
         except ConfigError as error:
             raise ApiError(ErrorCode.INVALID_REQUEST, "; ".join(error.problems)) from None
     elif not context.on_controller_listener:

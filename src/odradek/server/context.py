@@ -6,7 +6,7 @@ rest of the node. `RequestContext` is one request's view of it. Nothing here dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,10 @@ if TYPE_CHECKING:
 ANONYMOUS = "User:ANONYMOUS"
 
 
+async def _check_nothing(image: MetadataImage, changed: Mapping[str, str | None]) -> None:
+    """Of services without security settings and listeners."""
+
+
 @dataclass(slots=True, kw_only=True)
 class BrokerServices:
     """The parts of a running node.
@@ -68,7 +72,8 @@ class BrokerServices:
         telemetry: the metrics that clients push.
         routes: the handlers, by kind of listener and API key.
         authorizer: decides about permissions; None: every client may do everything.
-        check_security: checks changed security settings of this node (None deletes one); raises ConfigError.
+        check_changes: checks changed security settings and listeners of this node (None deletes a setting); raises
+            ConfigError.
         link_measures: the state of links on this broker.
     """
 
@@ -97,7 +102,7 @@ class BrokerServices:
     telemetry: ClientTelemetry
     routes: dict[str, dict[int, Route]]
     authorizer: StandardAuthorizer | None = None
-    check_security: Callable[[MetadataImage, Mapping[str, str | None]], None] = lambda image, changed: None
+    check_changes: Callable[[MetadataImage, Mapping[str, str | None]], Awaitable[None]] = _check_nothing
     link_measures: Callable[[], Sequence[LinkMeasures]] = tuple
 
     @property

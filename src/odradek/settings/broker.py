@@ -14,16 +14,14 @@ from typing import Any, TypeVar, cast
 
 from odradek.common.errors import ConfigError
 from odradek.settings.config_providers import Sources, resolve_variables
+from odradek.settings.listener_rules import check_listeners, check_roles_of_listeners, known_listeners, protocols_of
 from odradek.settings.listeners import (
     LISTENER_PREFIX,
-    WILDCARDS,
     ListenerAddress,
     is_listener_key,
     is_mechanism_key,
     listener_values,
     parse_address,
-    parse_listeners,
-    parse_protocol_map,
     split_listener_key,
 )
 from odradek.settings.options import OptionSpec, specs_of
@@ -123,14 +121,14 @@ class BrokerSettings:
     @property
     def known_listeners(self) -> frozenset[str]:
         """The names of listeners, of this node and of others, that keys of listeners may have: in lower case."""
-        return _known_listeners(self.explicit, self.values)
+        return known_listeners(self.explicit, self.values)
 
     def security_protocol_of(self, listener_name: str) -> str:
         """The protocol of a listener of this node or, by listener.security.protocol.map, of another one."""
         own = next((each.security_protocol for each in self.listeners if each.name == listener_name), None)
         if own is not None:
             return own
-        return _protocols(self.explicit, self.values)[0].get(listener_name, "PLAINTEXT")
+        return protocols_of(self.explicit, self.values)[0].get(listener_name, "PLAINTEXT")
 
     def __getitem__(self, key: str) -> Value:
         return self.values[key]
@@ -221,7 +219,7 @@ def resolve(
         values["node.id"] = values["broker.id"]
     warnings += quorum_warnings(values)
     warnings += _about_unknown_listeners(given, values)
-    listeners, advertised, more = _check_listeners(given, values)
+    listeners, advertised, more = check_listeners(given, values)
     problems += more + _check_together(given, values)
     warnings += _about_client_auth(given, listeners)
     warnings += _about_super_users(given)
@@ -298,7 +296,7 @@ def _about_unknown(key: str, known: Mapping[str, Setting]) -> str:
 
 def _about_unknown_listeners(given: Mapping[str, str], values: Mapping[str, Value]) -> list[str]:
     """A line for each name in keys of listeners that no listener has, be it one of another node."""
-    known = _known_listeners(given, values)
+    known = known_listeners(given, values)
     keys: dict[str, list[str]] = {}
     for key in given:
         name = key.removeprefix(LISTENER_PREFIX).partition(".")[0]
@@ -310,12 +308,6 @@ def _about_unknown_listeners(given: Mapping[str, str], values: Mapping[str, Valu
         hint = f"; did you mean {nearest[0]}, in small letters?" if nearest else ""
         lines.append(f"{', '.join(of_name)} is ignored: no listener has the name {name}{hint}")
     return lines
-
-
-def _known_listeners(given: Mapping[str, str], values: Mapping[str, Value]) -> frozenset[str]:
-    """The names of all listeners that a node knows, of its own and of others, in lower case."""
-    own, controllers = _listener_names(values)
-    return frozenset(name.lower() for name in (*own, *controllers, *_protocols(given, values)[0]))
 
 
 def _about_client_auth(given: Mapping[str, str], listeners: Iterable[ListenerAddress]) -> list[str]:
@@ -333,42 +325,9 @@ def _about_super_users(given: Mapping[str, str]) -> list[str]:
     return [f"super.users: {each!r} is one principal; several are separated by semicolons" for each in joined]
 
 
-def _protocols(given: Mapping[str, str], values: Mapping[str, Value]) -> tuple[dict[str, str], list[str]]:
-    """The security protocol of each listener by its name, and problems."""
-    map_text = cast(str, values["listener.security.protocol.map"] or "")
-    protocols, problems = parse_protocol_map([entry.strip() for entry in map_text.split(",") if entry.strip()])
-    if "listener.security.protocol.map" not in given:
-        # In Kafka a controller listener is PLAINTEXT if no other listener is secured.
-        for name in cast("list[str]", values["controller.listener.names"] or []):
-            protocols.setdefault(name.upper(), "PLAINTEXT")
-    return protocols, problems
-
-
-def _check_listeners(
-    given: Mapping[str, str], values: Mapping[str, Value]
-) -> tuple[list[ListenerAddress], list[ListenerAddress], list[str]]:
-    protocols, problems = _protocols(given, values)
-    controllers = [name.upper() for name in cast("list[str]", values["controller.listener.names"] or [])]
-    listeners, more = parse_listeners(
-        "listeners", cast("list[str]", values["listeners"] or []), protocols, unique_ports=True
-    )
-    problems += more
-    advertised, more = parse_listeners(
-        "advertised.listeners", cast("list[str]", values["advertised.listeners"] or []), protocols, unique_ports=False
-    )
-    problems += more
-    names = {listener.name for listener in listeners}
-    for listener in advertised:
-        if listener.name not in names and listener.name not in controllers:
-            problems.append(f"advertised.listeners: {listener.name} is not among the listeners")
-        elif listener.host and listener.host in WILDCARDS:
-            problems.append(f"advertised.listeners: {listener.host} is no address that a client can dial; name a host")
-    return listeners, advertised, problems
-
-
 def _check_together(given: Mapping[str, str], values: Mapping[str, Value]) -> list[str]:
     """Kafka's rules for a cluster without ZooKeeper, as far as one value cannot tell."""
-    problems = _check_roles(given, values) + _check_inter_broker(values) + _check_early_start(values)
+    problems = check_roles_of_listeners(given, values)
     for key in ("log.dirs", "log.dir"):
         if key in given and not all(cast("list[str]", values[key]) or [""]):
             problems.append(f"{key}={given[key]}: must be a list of directories, and none of them empty")
@@ -381,51 +340,3 @@ def _check_together(given: Mapping[str, str], values: Mapping[str, Value]) -> li
     if "broker.id" in given and "node.id" in given and values["broker.id"] != node_id:
         problems.append(f"broker.id={values['broker.id']} and node.id={node_id} differ: give one of them")
     return problems
-
-
-def _listener_names(values: Mapping[str, Value]) -> tuple[set[str], set[str]]:
-    """The names of the listeners, and those of controllers' listeners, of this node or of others."""
-    controllers = {name.upper() for name in cast("list[str]", values["controller.listener.names"] or [])}
-    names = {str(entry).partition("://")[0].upper() for entry in cast("list[str]", values["listeners"] or [])}
-    return names, controllers
-
-
-def _check_roles(given: Mapping[str, str], values: Mapping[str, Value]) -> list[str]:
-    problems = []
-    roles = cast("list[str]", values["process.roles"] or [])
-    names, controllers = _listener_names(values)
-    if not given.get("process.roles", "-").strip():
-        problems.append("process.roles: must name broker, controller, or both")
-    if len(set(roles)) != len(roles):
-        problems.append("process.roles: names a role twice")
-    if "controller" in roles and controllers and not controllers & names:
-        problems.append("listeners: a controller needs one of controller.listener.names among them")
-    if roles == ["broker"] and controllers & names:
-        problems.append("listeners: a node that is only a broker must not have a controller's listener")
-    if roles == ["controller"] and names - controllers:
-        problems.append("listeners: a node that is only a controller must have controller listeners alone")
-    if "broker" in roles and names and not names - controllers:
-        problems.append("listeners: a broker needs a listener that is not the controller's")
-    return problems
-
-
-def _check_inter_broker(values: Mapping[str, Value]) -> list[str]:
-    inter_broker = values["inter.broker.listener.name"]
-    if not isinstance(inter_broker, str) or "broker" not in cast("list[str]", values["process.roles"] or []):
-        return []
-    names, controllers = _listener_names(values)
-    if inter_broker.upper() in controllers:
-        return [f"inter.broker.listener.name={inter_broker}: must not be one of controller.listener.names"]
-    if inter_broker.upper() not in names:
-        return [f"inter.broker.listener.name={inter_broker}: must be the name of one of the listeners"]
-    return []
-
-
-def _check_early_start(values: Mapping[str, Value]) -> list[str]:
-    names, controllers = _listener_names(values)
-    named = cast("list[str]", values["early.start.listeners"] or [])
-    return [
-        f"early.start.listeners: {name} is neither among the listeners nor among controller.listener.names"
-        for name in named
-        if name.upper() not in names | controllers
-    ]

@@ -7,7 +7,7 @@ This module changes no state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
@@ -18,6 +18,13 @@ from odradek.settings.client_metrics import KEYS as CLIENT_METRICS_KEYS
 from odradek.settings.client_metrics import client_metrics_problems
 from odradek.settings.link_settings import LINK_SECRETS
 from odradek.settings.links import link_problems, split_key
+from odradek.settings.listener_changes import (
+    LISTENERS,
+    PROTOCOL_MAP,
+    is_fixed_listener_key,
+    names_in,
+    with_listeners,
+)
 from odradek.settings.listeners import LISTENER_PREFIX, split_listener_key
 from odradek.settings.options import specs_of
 from odradek.settings.rules import READ_BY_THE_NODE, check_relations, unserved_guards
@@ -147,9 +154,10 @@ def with_dynamic(settings: BrokerSettings, layers: BrokerLayers) -> BrokerSettin
     AlterConfigs accepts are always readable.
     """
     explicit, values = dict(settings.explicit), dict(settings.values)
+    of_file = {each.name.lower() for each in settings.listeners}
     for layer in (layers.cluster, layers.broker):
         for key, text in layer.items():
-            if key.startswith(LISTENER_PREFIX) and _is_readable(key, text):
+            if key.startswith(LISTENER_PREFIX) and _is_readable(key, text, of_file):
                 explicit[key] = text
             row = setting(Scope.BROKER, key)
             if row is None or row.is_fixed:
@@ -159,14 +167,21 @@ def with_dynamic(settings: BrokerSettings, layers: BrokerLayers) -> BrokerSettin
             except ValueError:
                 continue
             explicit[key] = text
-    return replace(settings, explicit=explicit, values=values)
+    current = replace(settings, explicit=explicit, values=values)
+    if all(values[key] == settings.values[key] for key in (LISTENERS, PROTOCOL_MAP)):
+        return current
+    return with_listeners(current)
 
 
-def _is_readable(key: str, text: str) -> bool:
-    """Whether a setting of one listener may change at run time, and its value can be read."""
-    row = setting(Scope.BROKER, split_listener_key(key)[2])
+def _is_readable(key: str, text: str, of_file: Container[str]) -> bool:
+    """Whether a setting of one listener may change at run time, and its value can be read.
+
+    What is read when a listener is bound may be set for listeners that are not among those of the file, `of_file`.
+    """
+    name, _, base = split_listener_key(key)
+    row = setting(Scope.BROKER, base)
     try:
-        return row is not None and not row.is_fixed and row.parse(text) is not None
+        return row is not None and not (row.is_fixed and name in of_file) and row.parse(text) is not None
     except ValueError:
         return False
 
@@ -428,9 +443,10 @@ class SettingRules:
 def _broker_value_problems(name: str, settings: Mapping[str, str]) -> list[str]:
     """Kafka takes keys it does not know, for plugins; of known ones it refuses the read-only (KIP-226).
 
-    Listeners are read-only here: they are bound at start.
+    Read-only ones of a listener may be set with it: the broker of the listener checks that it is a new one.
     """
     problems = link_problems(name, settings)
+    added = names_in(settings.get(LISTENERS, ""))
     for key, text in settings.items():
         base = key
         if key.startswith(LISTENER_PREFIX):
@@ -438,7 +454,7 @@ def _broker_value_problems(name: str, settings: Mapping[str, str]) -> list[str]:
         row = setting(Scope.BROKER, base) or OWN.get(base)
         if row is None:
             continue
-        if row.is_fixed:
+        if row.is_fixed and not (is_fixed_listener_key(key) and split_listener_key(key)[0] in added):
             problems.append(f"Cannot update these configs dynamically: {key}")
         elif row.mode is UpdateMode.PER_BROKER and not name:
             problems.append(f"Cannot update these configs at default cluster level, broker configs must be used: {key}")

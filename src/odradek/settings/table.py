@@ -37,7 +37,7 @@ class UpdateMode(Enum):
 
 
 # Settings that are dynamic in Kafka but not here: the described value must be the effective one.
-_FIXED_HERE = frozenset({"listeners", "listener.security.protocol.map", "config.providers"})
+_FIXED_HERE = frozenset({"config.providers"})
 _INTEGER_LIMITS = {"int": 2**31, "long": 2**63, "short": 2**15}
 _RANGE = re.compile(r"^\[(-?\d+),\.\.\.(?:,(-?\d+))?\](?: or (-?\d+))?$")
 _CHOICE = re.compile(r"^(\(case insensitive\) )?\[([A-Za-z0-9_, ]+)\]$")

@@ -25,7 +25,7 @@ class Looks:
     def __init__(self, *contexts: Any) -> None:
         self.now_ms = NOW_MS
         clock: Any = SimpleNamespace(now_ms=lambda: self.now_ms)
-        self.renewal = CertificateRenewal(contexts, clock)
+        self.renewal = CertificateRenewal(lambda: contexts, clock)
 
     def after(self, passed_ms: int) -> None:
         self.now_ms += passed_ms

@@ -8,7 +8,7 @@ from odradek.server.startup.ignored_settings import IgnoredSettings
 from odradek.settings.table import Scope
 
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
-OURS = IgnoredSettings(1, {"x", "controller"})
+OURS = IgnoredSettings(1, lambda: {"x", "controller"})
 
 
 @pytest.mark.parametrize(

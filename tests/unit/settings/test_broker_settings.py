@@ -82,7 +82,8 @@ def test_each_setting_that_nothing_reads_has_a_reason() -> None:
     assert not [name for name in read if reason_unused(name)]
     page = configuration_page()
     assert all(re.search(rf"^\| `{re.escape(name)}` \| [a-z -]+ \| \S", page, re.MULTILINE) for name in unread)
-    assert "| `listeners` | list | `PLAINTEXT://:9092` |  | at start |" in page
+    assert "| `listeners` | list | `PLAINTEXT://:9092` |  | per broker |" in page
+    assert "| `node.id` | int | required | [0,...] | at start |" in page
 
 
 def test_settings_of_a_listener_that_there_is_not_warn() -> None:

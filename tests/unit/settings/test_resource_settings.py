@@ -58,7 +58,13 @@ def one(entries: list[ConfigEntry], name: str) -> ConfigEntry:
         (TOPIC, "t", {"remote.storage.enable": "true"}, "Tiered Storage"),
         (TOPIC, "t", {"leader.replication.throttled.replicas": "1:x"}, "partitionId"),
         (BROKER, "1", {"node.id": "2"}, "Cannot update these configs dynamically: node.id"),
-        (BROKER, "1", {"listeners": "PLAINTEXT://:1"}, "Cannot update these configs dynamically: listeners"),
+        (BROKER, "", {"listeners": "PLAINTEXT://:1"}, "broker configs must be used: listeners"),
+        (
+            BROKER,
+            "1",
+            {"listener.name.in.sasl.server.max.receive.size": "9"},
+            "Cannot update these configs dynamically",
+        ),
         (BROKER, "", {"config.providers": "file"}, "Cannot update these configs dynamically: config.providers"),
         (BROKER, "1", {"create.topic.policy.class.name": "x.P"}, "Cannot update these configs dynamically: create"),
         (
@@ -117,7 +123,7 @@ def test_each_described_setting_says_what_it_does_or_why_not() -> None:
     assert not [name for name, each in found.items() if not each.documentation]
     assert found["num.io.threads"].documentation.startswith("Has no effect: one event loop does this work")
     assert found["log.retention.hours"].documentation.startswith("Delete segments whose newest record is older")
-    assert found["listeners"].read_only and not found["max.connections"].read_only
+    assert found["node.id"].read_only and not found["max.connections"].read_only
 
 
 def test_layers_of_a_topic_setting_in_order() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from odradek.common.log_lines import get_logger
@@ -27,14 +27,16 @@ _log = get_logger("server.background.certificates")
 class CertificateRenewal:
     """Renews the certificates of one node."""
 
-    def __init__(self, contexts: Iterable[RenewableContext], clock: Clock) -> None:
-        self._contexts: Sequence[RenewableContext] = list(contexts)
+    def __init__(self, contexts: Callable[[], Iterable[RenewableContext]], clock: Clock) -> None:
+        """`contexts` returns the present ones: a listener may be added while the node runs."""
+        self._contexts = contexts
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
         self._next_warning_ms = 0
 
     def start(self) -> None:
-        if self._contexts:
+        """Begin if there is a certificate; again after a listener was added."""
+        if self._task is None and any(True for _ in self._contexts()):
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
@@ -49,13 +51,13 @@ class CertificateRenewal:
 
     def renew_or_warn(self) -> None:
         """Reload changed files; warn of certificates that expire soon."""
-        renewed = [context.renew() for context in self._contexts]
+        renewed = [context.renew() for context in self._contexts()]
         now_ms = self._clock.now_ms()
         if now_ms < self._next_warning_ms and not any(renewed):
             return
         self._next_warning_ms = now_ms + WARN_EVERY_MS
         now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
-        for each in self._contexts:
+        for each in self._contexts():
             if each.not_after is not None and each.not_after - now < WARN_BEFORE:
                 left = "has expired" if each.not_after <= now else "expires soon"
                 _log.warning(f"a certificate {left}: renew it", listener=each.name, expires=each.not_after)

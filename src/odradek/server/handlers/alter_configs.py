@@ -20,8 +20,8 @@ from odradek.server.context import RequestContext
 async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Set, or only check, each resource on its own."""
 
-    def decide_here(resource: AlterConfigsResource) -> bool:
-        check_connections(context, resource, lambda stored: _changes(resource, stored))
+    async def decide_here(resource: AlterConfigsResource) -> bool:
+        await check_connections(context, resource, lambda stored: _changes(resource, stored))
         return False
 
     return await alter_configs(context, request, AlterConfigsResponse, _answer, decide_here, ResourceType.BROKER_LOGGER)

@@ -14,6 +14,7 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import change_level, check_level
 from odradek.metadata.model import ResourceType
 from odradek.protocol.messages.incremental_alter_configs_request import (
+    AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
@@ -23,23 +24,35 @@ from odradek.protocol.messages.incremental_alter_configs_response import (
 )
 from odradek.server.config_changes import alter_configs, check_connections
 from odradek.server.context import RequestContext
+from odradek.settings.listener_changes import LISTENERS
 from odradek.settings.resources import SettingRules, combined_list
 
-_SET, _DELETE, _APPEND = 0, 1, 2
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     """Set, or only check, each resource on its own."""
 
-    def decide_here(resource: AlterConfigsResource) -> bool:
+    async def decide_here(resource: AlterConfigsResource) -> bool:
         if resource.resource_type == ResourceType.BROKER_LOGGER:
             _change_loggers(context, resource, validate_only=request.validate_only)
             return True
         rules = context.broker.setting_rules
-        check_connections(context, resource, lambda stored: _changes(resource, stored, rules))
+        _set_listeners(resource, context.broker.image.config(ResourceType.BROKER, resource.resource_name), rules)
+        await check_connections(context, resource, lambda stored: _changes(resource, stored, rules))
         return False
 
     return await alter_configs(context, request, IncrementalAlterConfigsResponse, _answer, decide_here)
+
+
+def _set_listeners(resource: AlterConfigsResource, stored: Mapping[str, str], rules: SettingRules) -> None:
+    """Replace APPEND and SUBTRACT of this broker's listeners by SET: only this broker knows those of its file."""
+    if resource.resource_type != ResourceType.BROKER:
+        return
+    for each in resource.configs:
+        if each.name == LISTENERS and each.value is not None and each.config_operation in (_APPEND, _SUBTRACT):
+            each.value = _combined(resource, each, stored, rules)
+            each.config_operation = _SET
 
 
 def _changes(resource: AlterConfigsResource, stored: Mapping[str, str], rules: SettingRules) -> dict[str, str | None]:
@@ -51,9 +64,16 @@ def _changes(resource: AlterConfigsResource, stored: Mapping[str, str], rules: S
         elif each.value is not None and each.config_operation == _SET:
             changes[each.name] = each.value
         elif each.value is not None:
-            old = stored.get(each.name, rules.default(resource.resource_type, each.name) or "")
-            changes[each.name] = combined_list(old, each.value, append=each.config_operation == _APPEND)
+            changes[each.name] = _combined(resource, each, stored, rules)
     return changes
+
+
+def _combined(
+    resource: AlterConfigsResource, change: AlterableConfig, stored: Mapping[str, str], rules: SettingRules
+) -> str:
+    """The list after an APPEND or a SUBTRACT."""
+    old = stored.get(change.name, rules.default(resource.resource_type, change.name) or "")
+    return combined_list(old, change.value or "", append=change.config_operation == _APPEND)
 
 
 def _change_loggers(context: RequestContext, resource: AlterConfigsResource, *, validate_only: bool) -> None:

@@ -21,6 +21,7 @@ from odradek.protocol.extras import full_log_dirs_field
 from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
 from odradek.protocol.messages.broker_heartbeat_response import BrokerHeartbeatResponse
 from odradek.protocol.messages.broker_registration_request import BrokerRegistrationRequest
+from odradek.protocol.messages.broker_registration_request import Listener as RegisteredListener
 from odradek.protocol.messages.broker_registration_response import BrokerRegistrationResponse
 from odradek.raft.wire import CLUSTER_ACTION_HINT
 from odradek.server.auto_topic_creation import wait_until_seen
@@ -125,6 +126,7 @@ class BrokerLifecycle:
         self._on_answered = on_answered
         self._duplicate = ""
         self._registration: BrokerRegistrationRequest | None = None
+        self._has_new_listeners = False
         self._publisher: MetadataPublisher | None = None
         self._heartbeat_task: asyncio.Task[None] | None = None
         self._shutdown_wait_skipped = asyncio.Event()
@@ -233,6 +235,13 @@ class BrokerLifecycle:
         """There is news for the controller that others wait for, as a directory that failed."""
         self._heartbeat_due.set()
 
+    def change_listeners(self, listeners: list[RegisteredListener]) -> None:
+        """Register other endpoints before the next heartbeat; the broker keeps its epoch, and is not fenced."""
+        if self._registration is not None and listeners != self._registration.listeners:
+            self._registration.listeners = listeners
+            self._has_new_listeners = True
+            self.heartbeat_now()
+
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Another broker stops: it waits until all unfenced brokers know (see `Brokers.heartbeat`)."""
         changed = (
@@ -286,6 +295,8 @@ class BrokerLifecycle:
 
     async def _heartbeat_or_register(self) -> BrokerHeartbeatResponse | None:
         """One heartbeat; None where this broker had to register again. Raises as the controller refuses either."""
+        if self._has_new_listeners:
+            await self._register_listeners()
         try:
             return await self._heartbeat()
         except ApiError as error:
@@ -316,6 +327,16 @@ class BrokerLifecycle:
         answer = await self._controller.request(self._registration, BrokerRegistrationResponse)
         self.broker_epoch = answer.broker_epoch
         self.heartbeat_now()
+
+    async def _register_listeners(self) -> None:
+        """Register the present listeners. Raises as the controller refuses them; the next heartbeat tries again."""
+        assert self._registration is not None, "registered before"
+        self._has_new_listeners = False
+        try:
+            await self._controller.request(self._registration, BrokerRegistrationResponse)
+        except OdradekError:
+            self._has_new_listeners = True
+            raise
 
     async def _heartbeat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatResponse:
         directories = self._directories()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from odradek.metadata.delta import MetadataDelta
     from odradek.metadata.image import MetadataImage
     from odradek.server.context import BrokerServices, RequestContext
-    from odradek.server.network.listeners import ConnectionConfig
+    from odradek.server.network.listeners import ConnectionConfig, ListenerSpec
 
 # Of these, one in so many is timed.
 _FREQUENT = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
@@ -202,6 +202,14 @@ class Dispatcher:
                 connection.close()
         self.silent_scopes.discard(scope)
         self.open_scopes.add(scope)
+
+    def disconnect_listener(self, listener: ListenerSpec) -> None:
+        """End the connections of a listener that was removed: those with requests under way after the responses."""
+        self.handshakes.end_all(listener)
+        for connection in self.connections:
+            if connection.listener is listener:
+                connection.close_after_responses()
+                connection.advance()
 
     def change_limits(self, config: ConnectionConfig, of_listeners: Mapping[str, Limits] | None = None) -> None:
         """Use other limits: those of connections at once, that of requests with each new connection.

@@ -31,6 +31,7 @@ UNLIMITED = INT32_MAX
 # Connections that are held at one time, before they are closed: their descriptors are not the clients' to use up.
 MAX_HELD = 256
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+_WITH_TLS, _WITH_SASL = (1, 3), (2, 3)
 
 
 @dataclass(slots=True)
@@ -61,6 +62,14 @@ class ListenerSpec:
 
     def __post_init__(self) -> None:
         self.opens_with = self.opens_with or self.scope
+
+    @property
+    def has_tls(self) -> bool:
+        return self.security_protocol in _WITH_TLS
+
+    @property
+    def has_sasl(self) -> bool:
+        return self.security_protocol in _WITH_SASL
 
 
 @config

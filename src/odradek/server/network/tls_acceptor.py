@@ -58,6 +58,11 @@ class Handshakes:
     def end(self, acceptor: TlsAcceptor) -> None:
         self._acceptors.pop(acceptor, None)
 
+    def end_all(self, listener: ListenerSpec) -> None:
+        """End the handshakes of a listener that was removed."""
+        for each in [each for each in self._acceptors if each.listener is listener]:
+            each.evict("the listener was removed")
+
 
 class _EarlyData(asyncio.Protocol):
     """Keeps the bytes that follow the handshake until the `Connection` exists, a turn of the loop later."""
@@ -88,7 +93,7 @@ class TlsAcceptor(asyncio.Protocol):
         make_connection: Callable[[], Connection],
     ) -> None:
         self._dispatcher = dispatcher
-        self._listener = listener
+        self.listener = listener
         self._tls = tls
         self._make_connection = make_connection
         self._transport: asyncio.Transport | None = None
@@ -105,9 +110,9 @@ class TlsAcceptor(asyncio.Protocol):
         if sock is not None and sock.fileno() >= self._dispatcher.connections.descriptors.clients_below:
             self._transport.abort()
             return
-        refusal = self._dispatcher.connections.connection_quotas.acquire_place(self._listener, self)
+        refusal = self._dispatcher.connections.connection_quotas.acquire_place(self.listener, self)
         if refusal:
-            name = self._listener.name
+            name = self.listener.name
             _log.warning("connection refused", alike=name, peer=self._address, listener=name, reason=refusal)
             self._dispatcher.connections.refused_count += 1
             self._transport.abort()
@@ -121,7 +126,7 @@ class TlsAcceptor(asyncio.Protocol):
         self._has_begun = True
         now_ms = self._dispatcher.services.clock.monotonic_ms()
         connections = self._dispatcher.connections
-        if transport.is_closing() or connections.delay_if_throttled(self._listener, self._peer[0], transport, now_ms):
+        if transport.is_closing() or connections.delay_if_throttled(self.listener, self._peer[0], transport, now_ms):
             return False
         self._dispatcher.handshakes.begin(self)
         self._dispatcher.start_task(self._shake_hands(transport))
@@ -133,19 +138,19 @@ class TlsAcceptor(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._dispatcher.handshakes.end(self)
-        self._dispatcher.connections.connection_quotas.cancel_wait(self._listener, self)
+        self._dispatcher.connections.connection_quotas.cancel_wait(self.listener, self)
 
     def close(self) -> None:
         """End the connection, which waits for a place."""
         if self._transport is not None:
             self._transport.abort()
 
-    def evict(self) -> None:
-        """End this handshake to make room for a newer one."""
+    def evict(self, reason: str = "too many handshakes are under way") -> None:
+        """End this handshake, by default to make room for a newer one."""
         self._is_evicted = True
         self._dispatcher.handshakes.end(self)
         if self._transport is not None:
-            self._failed(self._transport, "too many handshakes are under way")
+            self._failed(self._transport, reason)
 
     async def _shake_hands(self, transport: asyncio.Transport) -> None:
         early = _EarlyData()
@@ -155,7 +160,7 @@ class TlsAcceptor(asyncio.Protocol):
         finally:
             self._dispatcher.handshakes.end(self)
             if secured is None:
-                self._dispatcher.connections.connection_quotas.release_place(self._listener)
+                self._dispatcher.connections.connection_quotas.release_place(self.listener)
                 transport.abort()
         if secured is None:
             return

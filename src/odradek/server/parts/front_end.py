@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from odradek.common.metrics import Metrics
 from odradek.coordinator.transaction.config import TransactionConfig
+from odradek.metadata.image import MetadataImage
 from odradek.security.quota.config import QuotaConfig
 from odradek.server.context import BrokerServices
 from odradek.server.fetch_session_cache import FetchSessionCache, FetchSessionConfig
@@ -42,8 +44,10 @@ def build_front_end(
     data: ReplicaParts,
     coordinators: CoordinatorParts,
     security: SecurityParts,
+    check_changes: Callable[[MetadataImage, Mapping[str, str | None]], Awaitable[None]],
 ) -> FrontEnd:
-    """The routes are those of the kinds of listeners; ApiVersions is answered from them."""
+    """The routes are those of the kinds of listeners; ApiVersions is answered from them. For `check_changes` see
+    `BrokerServices`."""
     handlers = served_handlers(two_phase=settings.build(TransactionConfig).is_two_phase_served)
     routes = {scope: make_routes(handlers, scope) for scope in ("broker", "controller")}
     transactions = coordinators.transactions
@@ -76,7 +80,7 @@ def build_front_end(
             is_on=settings.metrics_address is not None,
         ),
         routes=routes,
-        check_security=security.check,
+        check_changes=check_changes,
         authorizer=security.authorizer,
     )
     dispatcher = make_dispatcher(

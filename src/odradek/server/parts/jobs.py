@@ -78,7 +78,7 @@ def build_jobs(
         ),
         cleaning=CleaningJobs(data.cleaner, data.replicas.storage_failed),
         scrubbing=data.scrubbing,
-        certificates=CertificateRenewal(security.contexts(), ports.clock),
+        certificates=CertificateRenewal(security.contexts, ports.clock),
         token_keys=TokenKeys(security.logins.token_checks(), ports.disk, ports.fetch, ports.clock),
         group_lag=group_lag,
         links=LinkService(

@@ -82,7 +82,10 @@ class Logins:
         listeners, self._own = self._build(settings, self._own)
         self._given = given
         for name, new in listeners.items():
-            self.listeners[name].change(new)
+            if name in self.listeners:
+                self.listeners[name].change(new)
+            else:
+                self.listeners[name] = new
 
     def _build(
         self, settings: BrokerSettings, peers: Iterable[str]
@@ -115,8 +118,9 @@ def _surroundings(settings: BrokerSettings, image: Callable[[], MetadataImage], 
 
 
 def _given(settings: BrokerSettings) -> dict[str, str]:
-    """The settings of SASL in the file or set at run time."""
-    return {key: text for key, text in settings.explicit.items() if "sasl." in key}
+    """The settings of SASL in the file or set at run time, and the protocol of each listener."""
+    protocols = {each.name: each.security_protocol for each in settings.listeners}
+    return {key: text for key, text in settings.explicit.items() if "sasl." in key} | protocols
 
 
 def own_credentials(settings: BrokerSettings, listener_name: str, random: Random) -> Credentials | None:

@@ -38,6 +38,7 @@ class SecurityParts:
     Attributes:
         listeners: the TLS of the node's own listeners that have it, by name.
         logins: the SASL of those that have it, and of connections to other nodes.
+        make_tls: makes the TLS of a listener, by its name and settings; raises TlsSettingError.
         dynamic: the present settings, decrypted.
         authorizer: decides about permissions; None: every client may do everything.
         between_brokers, to_controllers: how this node connects to the inter-broker and the controllers' listener.
@@ -45,7 +46,8 @@ class SecurityParts:
 
     dynamic: DynamicSettings
     logins: Logins
-    listeners: Mapping[str, ListenerTls] = field(default_factory=dict)
+    make_tls: Callable[[str, TlsConfig], ListenerTls]
+    listeners: dict[str, ListenerTls] = field(default_factory=dict)
     outgoing: Mapping[str, RenewableContext] = field(default_factory=dict)
     authorizer: StandardAuthorizer | None = None
     between_brokers: OutgoingSecurity = PLAINTEXT
@@ -56,26 +58,26 @@ class SecurityParts:
         yield from (each.renewable for each in self.listeners.values())
         yield from self.outgoing.values()
 
-    def check(self, image: MetadataImage, changed: Mapping[str, str | None]) -> None:
-        """Check the security settings of this node after a change; None deletes a setting.
+    def check(self, settings: BrokerSettings) -> None:
+        """Check security settings that this node would get.
 
         Raises:
             ConfigError: keys or certificates that cannot be used, logins that could not be served.
         """
-        settings = self.dynamic.after(image, changed)
-        problems = []
-        for each in self.contexts():
+        problems: list[str] = []
+        for each in self._remaining(settings):
             try:
                 each.check(tls_config(settings, each.name))
             except TlsSettingError as error:
                 problems.append(f"listener {each.name}: {error}")
+        _build_tls(settings, self._added(settings), self.make_tls, problems)
         if problems:
             raise ConfigError(list(dict.fromkeys(problems)))
         self.logins.check(settings)
 
     def change_settings(self, settings: BrokerSettings) -> None:
         """Apply settings that were changed at run time to new connections; invalid settings change nothing."""
-        for each in self.contexts():
+        for each in self._remaining(settings):
             try:
                 each.change_config(tls_config(settings, each.name))
             except TlsSettingError as error:
@@ -84,12 +86,43 @@ class SecurityParts:
                     listener=each.name,
                     reason=str(error),
                 )
+        problems: list[str] = []
+        self.listeners.update(_build_tls(settings, self._added(settings), self.make_tls, problems))
+        if problems:
+            _log.error("the TLS settings of new listeners are invalid", reason="; ".join(problems))
         try:
             self.logins.change(settings)
         except ConfigError as error:
             _log.error(
                 "changed SASL settings are invalid: the previous ones remain in use", reason="; ".join(error.problems)
             )
+
+    def secure(self, spec: ListenerSpec) -> ListenerTls | None:
+        """The TLS of a listener that is about to be bound, None where it has none; its SASL is added to it.
+
+        Raises:
+            ConfigError: its settings are invalid.
+        """
+        spec.sasl = self.logins.listeners.get(spec.name)
+        tls = self.listeners.get(spec.name)
+        if (spec.has_sasl and spec.sasl is None) or (spec.has_tls and tls is None):
+            raise ConfigError([f"listener {spec.name}: its security settings are invalid"])
+        return tls if spec.has_tls else None
+
+    def discard(self, spec: ListenerSpec) -> None:
+        """A listener was removed."""
+        self.listeners.pop(spec.name, None)
+        self.logins.listeners.pop(spec.name, None)
+
+    def _remaining(self, settings: BrokerSettings) -> Iterator[RenewableContext]:
+        """The contexts of connections to other nodes, and of listeners that are in the settings."""
+        names = {each.name for each in settings.listeners}
+        yield from (each.renewable for name, each in self.listeners.items() if name in names)
+        yield from self.outgoing.values()
+
+    def _added(self, settings: BrokerSettings) -> list[str]:
+        """The listeners in the settings that have no context yet."""
+        return [each.name for each in settings.listeners if each.name not in self.listeners]
 
 
 def tls_config(settings: BrokerSettings, name: str) -> TlsConfig:
@@ -103,11 +136,11 @@ def tls_config(settings: BrokerSettings, name: str) -> TlsConfig:
 
 
 def build_security(
-    settings: BrokerSettings, specs: Mapping[str, ListenerSpec], ports: Ports, image: Callable[[], MetadataImage]
+    settings: BrokerSettings, names: Iterable[str], ports: Ports, image: Callable[[], MetadataImage]
 ) -> SecurityParts:
     """
     Args:
-        specs: the listeners; SASL is added to those that have it.
+        names: of the listeners that this node binds.
         image: returns the present metadata.
     Raises:
         ConfigError: keys or certificates that cannot be used, or no name by which to log in to other nodes.
@@ -115,7 +148,8 @@ def build_security(
     problems: list[str] = []
     peers = (settings.inter_broker_listener_name, settings.first_controller_listener)
     now_ms = ports.clock.now_ms
-    listeners = _build_tls(settings, specs, partial(_listener_tls, now_ms, peers), problems)
+    make_tls = partial(_listener_tls, now_ms, peers)
+    listeners = _build_tls(settings, names, make_tls, problems)
     outgoing = _build_tls(settings, dict.fromkeys(peers), partial(_outgoing_tls, now_ms), problems)
     if problems:
         raise ConfigError(problems)
@@ -129,11 +163,10 @@ def build_security(
         return OutgoingSecurity(lambda: found.context, partial(own, name))
 
     own = logins.credentials
-    for spec in specs.values():
-        spec.sasl = logins.listeners.get(spec.name)
     between, controllers = (security_of(name) for name in peers)
     return SecurityParts(
         dynamic=DynamicSettings(settings, _secret_keys(settings, ports)),
+        make_tls=make_tls,
         listeners=listeners,
         outgoing=outgoing,
         logins=logins,

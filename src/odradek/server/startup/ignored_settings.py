@@ -6,7 +6,7 @@ have no effect.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import cache
 
 from odradek.common.log_lines import get_logger
@@ -51,8 +51,8 @@ def has_effect(scope: str, key: str, value: str | None) -> bool:
 class IgnoredSettings:
     """Warns once for each key of each change, however many topics it was set on."""
 
-    def __init__(self, node_id: int, listeners: Container[str]) -> None:
-        """`listeners`: the names, in lower case, that keys of listeners may have."""
+    def __init__(self, node_id: int, listeners: Callable[[], Container[str]]) -> None:
+        """`listeners` returns the names, in lower case, that keys of listeners may have."""
         self._node_id = node_id
         self._listeners = listeners
         self._honoured = _honoured()
@@ -90,7 +90,7 @@ class IgnoredSettings:
     def _is_elsewhere(self, key: str) -> bool:
         """Whether a key is of a listener that there is not."""
         name = key.removeprefix(LISTENER_PREFIX).partition(".")[0]
-        return key.startswith(LISTENER_PREFIX) and name not in self._listeners
+        return key.startswith(LISTENER_PREFIX) and name not in self._listeners()
 
 
 def _plain(key: str) -> str:

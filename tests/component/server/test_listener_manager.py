@@ -1,0 +1,135 @@
+"""Listeners of a node on real sockets: those that cannot be bound at once, and changes that follow each other."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+
+from odradek.common.real_io import RealNetwork
+from odradek.server.network import listener_manager
+from odradek.server.network.listener_manager import ListenerManager
+from odradek.server.network.listeners import ListenerSpec
+from odradek.settings.broker import BrokerSettings, resolve
+from odradek.settings.config_providers import Sources
+from odradek.settings.resources import BrokerLayers, with_dynamic
+from tests.support.nodes.node import free_port
+from tests.support.waiting import eventually_async
+
+NODE = {
+    "node.id": "1",
+    "process.roles": "broker",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": "2@localhost:3",
+    "listeners": "IN://127.0.0.1:0",
+    "inter.broker.listener.name": "IN",
+    "listener.security.protocol.map": "IN:PLAINTEXT,NEW:PLAINTEXT,CONTROLLER:PLAINTEXT",
+}
+
+
+class Followed:
+    """A manager with what it has reported: the names of removed listeners, and those that served after each change."""
+
+    def __init__(self) -> None:
+        self.file = resolve(NODE, Sources({}, lambda path: ""))
+        self.removed: list[str] = []
+        self.served: list[list[str]] = []
+        self.manager = ListenerManager(
+            self.file,
+            RealNetwork(),
+            self._protocol,
+            backlog=lambda: 10,
+            on_removed=lambda spec: self.removed.append(spec.name),
+            on_changed=lambda: self.served.append(list(self.manager.specs)),
+        )
+
+    def _protocol(self, spec: ListenerSpec) -> partial[asyncio.Protocol]:
+        return partial(asyncio.Protocol)
+
+    def stored(self, *more: str, **given: str) -> BrokerSettings:
+        listeners = {"listeners": ",".join(["IN://127.0.0.1:0", *more])}
+        return with_dynamic(self.file, BrokerLayers(listeners | given, {}))
+
+
+@asynccontextmanager
+async def followed() -> AsyncIterator[Followed]:
+    made = Followed()
+    await made.manager.start()
+    try:
+        yield made
+    finally:
+        await made.manager.stop()
+        made.manager.close()
+
+
+@pytest.fixture
+def taken() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        yield sock
+
+
+async def test_a_listener_is_bound_once_its_port_is_free(
+    taken: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a restart: the change was stored when the port was free."""
+    monkeypatch.setattr(listener_manager, "RETRY_S", 0.01)
+    port = taken.getsockname()[1]
+    async with followed() as node:
+        node.manager.change(node.stored(f"NEW://127.0.0.1:{port}"))
+        await eventually_async(lambda: len(node.served) > 3)
+        assert set(map(tuple, node.served)) == {("IN",)}
+        assert [each.getMessage() for each in caplog.records if "cannot be bound" in each.getMessage()] == [
+            "listeners cannot be bound: trying again every 0 s"
+        ]
+        taken.close()
+        await eventually_async(lambda: node.served[-1] == ["IN", "NEW"])
+        socket.create_connection(("127.0.0.1", port), 10).close()
+    assert node.removed == []
+
+
+async def test_a_listener_without_an_address_to_go_to_stays(taken: socket.socket) -> None:
+    port = free_port()
+    async with followed() as node:
+        node.manager.change(node.stored(f"NEW://127.0.0.1:{port}"))
+        await eventually_async(lambda: node.served == [["IN", "NEW"]])
+        for elsewhere in (f"127.0.0.1:{taken.getsockname()[1]}", f"192.0.2.1:{port}"):
+            before = len(node.served)
+            node.manager.change(node.stored(f"NEW://{elsewhere}"))
+            await eventually_async(lambda before=before: len(node.served) > before)
+            assert node.removed == []
+            socket.create_connection(("127.0.0.1", port), 10).close()
+        node.manager.change(node.stored())
+        await eventually_async(lambda: node.removed == ["NEW"])
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), 10)
+
+
+async def test_two_changes_at_once_end_as_the_second_says() -> None:
+    first, second = free_port(), free_port()
+    async with followed() as node:
+        node.manager.change(node.stored(f"NEW://127.0.0.1:{first}"))
+        node.manager.change(node.stored(f"NEW://127.0.0.1:{second}"))
+        await eventually_async(lambda: bool(node.served) and node.manager.specs["NEW"].port == second)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", first), 10)
+        assert node.manager.specs["IN"].is_internal, "there is another listener for clients"
+        node.manager.change(node.stored())
+        protocols = {"listener.security.protocol.map": "IN:PLAINTEXT,NEW:SSL,CONTROLLER:PLAINTEXT"}
+        node.manager.change(node.stored(f"NEW://127.0.0.1:{second}", **protocols))
+        await eventually_async(lambda: node.removed == ["NEW"] and node.served[-1] == ["IN", "NEW"])
+        assert node.manager.specs["NEW"].has_tls
+
+
+async def test_a_stored_value_that_breaks_a_rule_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with followed() as node:
+        settings = node.stored(f"NEW://127.0.0.1:{free_port()}")
+        node.manager.change(settings)
+        await eventually_async(lambda: bool(node.served))
+        for _ in range(2):
+            node.manager.change(with_dynamic(node.file, BrokerLayers({"listeners": "nonsense"}, {})))
+        assert list(node.manager.specs) == ["IN", "NEW"]
+    assert len([each for each in caplog.records if "the present ones remain" in each.getMessage()]) == 1
