@@ -62,8 +62,8 @@ class TransactionalProducer:
         if consumer is not None:
             self._producer.send_offsets_to_transaction(list(offsets), consumer.consumer_group_metadata(), TIMEOUT_S)
         # May take long after a large transaction: between the calls Python handles signals, and librdkafka continues.
-        # What waits behind a refused record is sent no more, so nothing here waits for an empty queue; the next call
-        # says what was refused. A fatal error amid a call, as of a fenced producer, comes out of it as SystemError
+        # Records behind a refused one are not sent any more, so nothing here waits for an empty queue; the next call
+        # raises the reason. A fatal error amid a call, as of a fenced producer, comes out of it as SystemError
         # without a reason (confluent-kafka 2.16), and out of the next call with one.
         for calls_left in reversed(range(self._commit_calls)):
             try:

@@ -54,7 +54,7 @@ def check_mirrors(state: ControllerState, changed: Mapping[str, str], removed: C
             _check_prefix(old, removed, parts)
             continue
         if parts[2] in fail_back:
-            # What the topic was promoted by goes in the same change.
+            # The same change removes the setting by which the topic was promoted.
             _check_fail_back(state, old, changed, parts)
             continue
         _check_failing_back(state, old, changed, parts)

@@ -216,12 +216,12 @@ class MirroredPartition:
             log.advance_log_start(start)
 
     def _skip_to(self, offset: int, now_ms: int) -> None:
-        """Let our log end there, as the source has deleted what comes before.
+        """Let our log end there, as the source has deleted the records before.
 
         An empty batch takes the last offset, as compaction leaves one behind. Followers get there as they do with any
         record, and the watermark with them: were the leader's log alone to begin there, the watermark would go back
-        with the next leader. It has no leader epoch: what is known is neither that of what was deleted, nor, where
-        nothing came yet, that of what comes next.
+        with the next leader. It has no leader epoch: the one of the deleted records is unknown, and so is, if no
+        record was fetched yet, that of the next ones.
         """
         if self.partition.log.log_end_offset < offset:
             self.partition.append_mirrored(build_empty_batch(offset - 1), now_ms=now_ms)

@@ -26,7 +26,7 @@ class MetadataLevel:
     """One level of `metadata.version`.
 
     Attributes:
-        level: what is finalized and stored.
+        level: the number that is finalized and stored.
         name: Kafka's name for it, as `4.3-IV0`.
         did_metadata_change: going below it would lose records, so no downgrade crosses it.
     """

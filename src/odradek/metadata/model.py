@@ -106,7 +106,7 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a listener is reached; security_protocol: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
+    """The address of a listener; security_protocol: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
 
     name: str
     host: str

@@ -83,7 +83,7 @@ def append_to(out: bytearray, message: Message, version: int) -> tuple[list[Any]
 
 
 def append_in_steps(out: bytearray, message: Message, version: int) -> Generator[None, None, tuple[list[Any], int]]:
-    """As `append_to`, in steps of some milliseconds: what a message of a hundred thousand elements takes."""
+    """Append as `append_to` does, in steps of some milliseconds, for messages of a hundred thousand elements."""
     cls = type(message)
     encoder = cls.STEP_ENCODERS.get(version)
     if encoder is None:
@@ -135,7 +135,7 @@ def decode_prefix(cls: type[M], data: Buffer, version: int, offset: int = 0) -> 
 
 
 def decode_in_steps(cls: type[M], data: Buffer, version: int, offset: int = 0) -> Generator[None, None, tuple[M, int]]:
-    """As `decode_prefix`, in steps of some milliseconds: what a message of a hundred thousand elements takes."""
+    """Decode as `decode_prefix` does, in steps of some milliseconds, for messages of a hundred thousand elements."""
     decoder = cls.STEP_DECODERS.get(version)
     if decoder is None:
         decoder = cls.STEP_DECODERS[version] = compile_decoder(cls, _valid(cls, version), in_steps=True)

@@ -2,7 +2,7 @@
 
 The decoder is one Python function. Neighbours of fixed width, with the length or count behind them and the count of
 tagged fields at a struct's end, are read by one struct. Structs within are decoded in place, so a Fetch of a hundred
-partitions calls no function of ours for any of them. What is rare (tagged fields, long varints, refusals) is a call.
+partitions calls no function of ours for any of them. Rare parts (tagged fields, long varints, errors) are calls.
 
 A compiled decoder raises ProtocolError, or IndexError, struct.error or UnicodeDecodeError, which `codec` turns into it.
 """

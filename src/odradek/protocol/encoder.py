@@ -19,7 +19,7 @@ _PREFIX_CODES = {"string": "h", "bytes": "i", "records": "i", "array": "i"}
 
 
 def compile_encoder(cls: type[Message], version: int, flexible: bool, *, in_steps: bool = False) -> Any:
-    """`encode(message, out) -> (pieces, total bytes)`; what `out` holds already counts and comes first.
+    """`encode(message, out) -> (pieces, total bytes)`; bytes that `out` has already count and come first.
 
     With `in_steps` it is a generator that yields whenever it has encoded so many elements of lists, and returns that.
 
@@ -260,7 +260,7 @@ def default_struct(source: Source, spec: FieldSpec) -> str:
 
 
 def differs(source: Source, one: FieldLayout, target: str) -> str:
-    """A cheap condition that holds wherever a field may differ from its default; who acts on it looks again."""
+    """A cheap condition that holds whenever a field may differ from its default; its users must compare."""
     spec, value = one.spec, f"{target}.{one.slot}"
     if spec.is_lazy():
         return f"{value} is not UNSET"

@@ -135,7 +135,7 @@ class Source:
         return name
 
     def block(self, head: str) -> _Block:
-        """`with source.block("if x:")`: what follows is indented."""
+        """`with source.block("if x:")`: the lines inside are indented."""
         self.line(head)
         return _Block(self)
 

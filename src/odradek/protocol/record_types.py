@@ -25,7 +25,7 @@ M = TypeVar("M", bound=Message)
 
 
 class CoordinatorKind(Enum):
-    """Whose log a record is in; each kind numbers its records by itself."""
+    """The coordinator in whose log a record is; each kind has its own numbers of records."""
 
     GROUP = "group"
     TRANSACTION = "transaction"

@@ -69,7 +69,7 @@ def decompress(codec: int, data: Buffer, max_output_bytes: int) -> bytes:
 
 
 def unpack(codec: int, data: Buffer, max_output_bytes: int) -> bytes | bytearray:
-    """What `decompress` does, without a last copy. Raises as `decompress`.
+    """Decompress as `decompress` does, without a last copy. Raises as `decompress`.
 
     Memory is taken for twice the output (snappy), for the output where a frame says its size, else for at most four
     times the output, eight times `data`, or 4 MiB; and never for more than twice `max_output_bytes`.
@@ -132,9 +132,9 @@ def _fill(into: Callable[[Buffer, bytearray], int], data: Buffer, size: int) -> 
 
 
 def _declared_bytes(codec: int, data: memoryview) -> int:
-    """What the first frame says that it decompresses to, 0 where it does not: a hint, as more frames may follow.
+    """The output size that the first frame declares, 0 if it declares none: a hint, as more frames may follow.
 
-    Source: RFC 8878 (zstd), RFC 1952 (gzip, whose last four bytes say it of the last frame), LZ4's frame format.
+    Source: RFC 8878 (zstd), RFC 1952 (gzip: the last four bytes, of the last frame), LZ4's frame format.
     """
     if codec == GZIP:
         declared = int.from_bytes(data[-4:], "little")

@@ -1,6 +1,6 @@
-"""Control records: what the broker itself writes between users' records.
+"""Control records: records that the broker itself writes between users' records.
 
-A control batch holds records whose key says what they are: version (int16) and type (int16). Transaction markers
+The key of a record in a control batch has its kind: version (int16) and type (int16). Transaction markers
 (KIP-98) end a transaction; the others exist in the metadata log alone (KIP-595, KIP-630, KIP-853).
 """
 
@@ -37,7 +37,7 @@ def control_key(kind: ControlType) -> bytes:
 
 
 def control_type(record: Record) -> ControlType | None:
-    """What a record of a control batch is; None for a type that this release does not know.
+    """The type of a record in a control batch; None for a type that this release does not know.
 
     Raises:
         ApiError: CORRUPT_MESSAGE for a key that is no control key.

@@ -72,7 +72,7 @@ def parse_records(payload: Buffer, header: BatchHeader) -> list[Record]:
 
 
 class RecordOutline(NamedTuple):
-    """Where the parts of one record lie in its batch's decompressed bytes; a length of -1 is null."""
+    """The positions of one record's parts in its batch's decompressed bytes; a length of -1 is null."""
 
     offset: int
     timestamp_ms: int
@@ -85,10 +85,10 @@ class RecordOutline(NamedTuple):
 
 
 def outline_records(payload: Buffer, header: BatchHeader) -> list[RecordOutline]:
-    """What `parse_records` does, without making objects of keys, values and headers.
+    """Parse as `parse_records` does, without objects for keys, values and headers.
 
     Raises:
-        ApiError: CORRUPT_MESSAGE where the bytes are not `record_count` records.
+        ApiError: CORRUPT_MESSAGE if the bytes are not `record_count` records.
     """
     data = payload if isinstance(payload, bytes | bytearray) else bytes(payload)
     outlines: list[RecordOutline] = []

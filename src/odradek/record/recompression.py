@@ -33,8 +33,8 @@ def recompress(
     Args:
         batch: one whole batch, already validated.
         codec: an index of COMPRESSION_NAMES; level: the codec's own, None for its default.
-        max_output_bytes: what the batch may decompress to.
-        max_batch_bytes: what it may have in the other codec.
+        max_output_bytes: limit of the decompressed records.
+        max_batch_bytes: limit of the batch in the other codec.
     Raises:
         ApiError: CORRUPT_MESSAGE, INVALID_RECORD as `decompress`; MESSAGE_TOO_LARGE.
     """

@@ -1,10 +1,10 @@
-"""What a produced batch must be before it may enter the log.
+"""The checks of a produced batch before it may enter the log.
 
     size, magic, CRC, counts, offsets, attributes, producer -> every record (`walk`) -> timestamps against the limits
 
-What Kafka refuses is refused, and what it corrects, a header's largest timestamp, is corrected. Only where the broker
-is set to trust its producers are the records of a batch left alone that no setting of the topic asks about: see
-docs/adr/0005-what-produce-checks.md for what that saves.
+A batch that Kafka refuses is refused, and the largest timestamp of a header is corrected as in Kafka. Only a broker
+that is set to trust its producers does not check the records of a batch, unless a setting of the topic needs it: see
+docs/adr/0005-what-produce-checks.md for the time that this saves.
 
 Source: Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, LogValidator.
 """
@@ -32,14 +32,14 @@ from odradek.record.batch import (
 from odradek.record.reader import RecordOutline, outline_records, records_bytes
 from odradek.record.walk import TimeDeltas, walk
 
-# What is looked at on the loop: about a millisecond of records that differ in size, and what decompresses to no more
-# than `ON_LOOP_OUTPUT_BYTES`. Anything larger is looked at in a thread, which lets go of the interpreter to decompress.
+# Limits of batches that are checked on the loop: about a millisecond of records that differ in size. Larger batches
+# are checked in a thread, which releases the interpreter to decompress.
 ON_LOOP_RECORDS = 2000
 ON_LOOP_COMPRESSED_BYTES = 256 * 1024
 ON_LOOP_OUTPUT_BYTES = 1024 * 1024
-# Records that are larger than this on average are looked at where they lie; a copy of smaller ones costs less.
+# Records that are larger than this on average are read in place; a copy of smaller ones costs less.
 COPIED_RECORD_BYTES = 4096
-# What a batch may decompress to at least, however small max.message.bytes is; and how many times that.
+# The decompressed size that any batch may have, however small max.message.bytes is, and as a multiple of that setting.
 MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 DECOMPRESSED_FACTOR = 4
 # Length, attributes, both deltas, two lengths and the header count of a record are at least a byte each.
@@ -52,7 +52,7 @@ NEVER_MS = INT64_MAX
 
 @dataclass(frozen=True, slots=True)
 class RecordError:
-    """Which record of a batch is refused (KIP-467)."""
+    """A record of a batch that is refused (KIP-467)."""
 
     index: int
     message: str
@@ -74,8 +74,8 @@ class BatchRules:
         max_message_bytes: of one batch as it is sent, compressed (max.message.bytes).
         compacted: every record needs a key.
         create_time: timestamps are the producer's, so their limits apply.
-        before_max_ms, after_max_ms: how far a timestamp may lie behind and before the broker's clock.
-        max_decompressed_bytes: what a batch may decompress to.
+        before_max_ms, after_max_ms: how far a timestamp may be behind and ahead of the broker's clock.
+        max_decompressed_bytes: of the records of one batch.
         max_record_bytes: of one record of a compressed batch (max.decompressed.message.bytes).
         trusted: producers are believed that a batch holds what its header says.
     """
@@ -278,14 +278,14 @@ def _decompressed(data: Buffer, header: BatchHeader, rules: BatchRules, *, on_lo
 
 
 def _validate_records(payload: Buffer, header: BatchHeader, rules: BatchRules) -> TimeDeltas:
-    """What `walk` says, of records that it does not know; names the ones that are wrong."""
+    """Validate records that `walk` does not know; returns the same, and names the invalid ones."""
     try:
         outlines = outline_records(payload, header)
     except ApiError as error:
         raise _invalid(error.message) from None
     errors = []
     for index, record in enumerate(outlines):
-        if record.offset != index:  # what clients send begins at offset 0
+        if record.offset != index:  # the offsets in a produced batch begin at 0
             errors.append(RecordError(index, f"offset delta {record.offset}, not {index}"))
         elif rules.compacted and record.key_bytes < 0:
             errors.append(RecordError(index, "Compacted topic cannot accept message without key."))

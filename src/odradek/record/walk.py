@@ -1,9 +1,9 @@
-"""A quick look at every record of a batch: that they are what the header says, and when the first and last were made.
+"""A fast check of every record of a batch against its header; it returns the first and the last timestamp.
 
-This is the broker's inner loop for what clients send, so it is written for speed: varints are read in place, and where
-many records in a row have one size, as those of counters, sensors and benchmarks have, a whole column of them is
-compared at once. It knows only records as client libraries write them. Where it finds anything else it says so, and
-`reader.outline_records` decides what is wrong, if anything is.
+This is the broker's inner loop for produced batches, so it is written for speed: varints are read in place, and if many
+records in a row have one size, as those of counters, sensors and benchmarks have, a whole column of them is compared at
+once. It knows only records as client libraries write them. It returns None for any others, and
+`reader.outline_records` decides whether they are invalid.
 """
 
 from __future__ import annotations

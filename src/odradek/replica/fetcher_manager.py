@@ -64,7 +64,7 @@ class ReplicaFetcherManager:
         """
         Args:
             broker_epoch: of this broker's registration, -1 before there is one.
-            address_of: where other brokers take requests of brokers.
+            address_of: the address of another broker for requests of brokers.
             on_storage_failed: called when a disk failed under a follower.
             full_dirs: the log directories without space.
             on_reached, on_lost: called when a leader has answered on a new connection, and when one was ended by

@@ -359,7 +359,7 @@ class ReplicaManager:
         if not offline or self._log_manager.get(key) is not None:
             return False
         if key in self._log_manager.unopened and not self._knows_metadata:
-            # Whatever directory the controller has: it may not have the cancellation of a move.
+            # In any directory of the controller's: it may not know the cancellation of a move.
             return True
         directory = partition_image.directory(self.broker_id)
         if directory in (UNASSIGNED_DIRECTORY, LOST_DIRECTORY):

@@ -95,9 +95,9 @@ class MachineLog(Protocol[RecordT, PreparedT]):
     def read_all(self) -> AsyncIterator[Sequence[tuple[int, RecordT]]]:
         """All records below `end_offset` with their offsets, in slices that are replayed in a few milliseconds.
 
-        A leader's own log is never cut, so what it holds may be replayed before it is known to be committed. Where the
+        A leader's own log is never cut, so what it holds may be replayed before it is known to be committed. If the
         log begins with a snapshot, its records come first, all with the snapshot's last contained offset. An empty
-        slice says that nothing can be read at the moment: the next one is asked for a little later.
+        slice means that nothing can be read at the moment: the caller requests the next one a little later.
 
         Raises:
             StorageError: the log is damaged or cannot be read.
@@ -113,7 +113,7 @@ Operation: TypeAlias = Callable[[], Result[RecordT, Any] | Steps[RecordT, Any]]
 
 
 class State(Enum):
-    """Where a runtime stands; see the module's head."""
+    """The state of a runtime; see the module's head."""
 
     NEW = "new"
     LOADING = "loading"
@@ -205,8 +205,8 @@ class Runtime(Generic[RecordT]):
         Args:
             machine: its state lives in collections of `timeline`, or can be wrong after a failed append.
             log: the log that the machine alone writes.
-            not_leader: what callers get before `load()` and after leadership ends: NOT_COORDINATOR, NOT_CONTROLLER.
-            loading: what callers get while the machine loads.
+            not_leader: the error before `load()` and after leadership ends: NOT_COORDINATOR, NOT_CONTROLLER.
+            loading: the error while the machine loads.
             on_failed: called once, on the loop, when the leadership ends by itself.
         """
         self.machine = machine
@@ -300,8 +300,8 @@ class Runtime(Generic[RecordT]):
         Returns:
             The `response` of the result.
         Raises:
-            ApiError: what the operation raised; REQUEST_TIMED_OUT (an operation that had begun may yet take effect);
-                `not_leader` or `loading`; what the log raised for the append.
+            ApiError: the error of the operation or of the log's append; REQUEST_TIMED_OUT (an operation that had begun
+                may yet take effect); `not_leader` or `loading`.
         Concurrency: callers queue in the order of their calls. The queue is as long as there are callers waiting.
         """
         self._check_active()

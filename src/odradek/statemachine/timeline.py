@@ -5,8 +5,8 @@ the state must return to what it was. All collections of one machine share one `
 pushes the value that it replaced, `mark(offset)` remembers a place in the journal, `revert_to(offset)` undoes back to
 it, `discard_below(offset)` drops what is committed. A write costs one tuple, a read costs nothing extra.
 
-Values must not be changed in place: put a new value under the key instead (frozen dataclasses, tuples). What Kafka
-solves with tiered hash tables (its `timeline` package) needs no reads of the past here: a read that must not see
+Values must not be changed in place: put a new value under the key instead (frozen dataclasses, tuples). Kafka
+reads past states from tiered hash tables (its `timeline` package). Here no read needs them: one that must not see
 uncommitted state is an operation without records, whose answer waits for all that it saw (see `runtime`).
 """
 
