@@ -185,26 +185,26 @@ class ControllerState(MetadataReplayer):
         assert record.next_producer_id >= self.next_producer_id.value, "a producer id is given out once"
         self.next_producer_id.value = record.next_producer_id
 
-    def _keep(self, record: Any) -> None:
+    def _put(self, record: Any) -> None:
         self.others[other_key(record)] = record
 
     def _drop(self, record: Any) -> None:
         self.others.pop(other_key(record), None)
 
     def _scram(self, record: UserScramCredentialRecord) -> None:
-        self._keep(record)
+        self._put(record)
 
     def _remove_scram(self, record: RemoveUserScramCredentialRecord) -> None:
         self._drop(record)
 
     def _token(self, record: DelegationTokenRecord) -> None:
-        self._keep(record)
+        self._put(record)
 
     def _remove_token(self, record: RemoveDelegationTokenRecord) -> None:
         self._drop(record)
 
     def _acl(self, record: AccessControlEntryRecord) -> None:
-        self._keep(record)
+        self._put(record)
         self.acl_ids[acl_of(record)] = record.id
 
     def _remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
@@ -216,7 +216,7 @@ class ControllerState(MetadataReplayer):
         if record.remove:
             self._drop(record)
         else:
-            self._keep(record)
+            self._put(record)
 
 
 def collision_key(topic_name: str) -> str:

@@ -525,7 +525,7 @@ class RaftDriver:
         while True:
             await asyncio.sleep(VOTER_CHANGE_INTERVAL_MS / 1000)
             try:
-                await self.changes.ask_leader()
+                await self.changes.send_membership_request()
             except Exception as error:
                 self._fail(error)
                 return
@@ -551,7 +551,7 @@ class RaftDriver:
             try:
                 end_offset = self.log.log_end_offset
                 await self._disk.run_blocking(self.log.begin_flush())
-                self.log.note_synced(end_offset)
+                self.log.mark_synced(end_offset)
                 self.committed(self.node.log_synced(end_offset, self._clock.monotonic_ms()))
                 self._snapshots.clean()
             except Exception as error:

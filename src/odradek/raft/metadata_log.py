@@ -168,9 +168,9 @@ class MetadataLog:
     def flush(self) -> None:
         """Flush all appended records. Blocks. Raises StorageError as `begin_flush`."""
         self.begin_flush()()
-        self.note_synced(self.log_end_offset)
+        self.mark_synced(self.log_end_offset)
 
-    def note_synced(self, offset: int) -> None:
+    def mark_synced(self, offset: int) -> None:
         """Record that all below `offset` (exclusive) is durable, or was truncated on purpose. Raises StorageError."""
         assert self._synced_file is not None
         assert offset <= self.log_end_offset, f"{offset} is durable of a log that ends at {self.log_end_offset}"
@@ -308,7 +308,7 @@ class MetadataLog:
             self._drop_before(offset)
         except OSError as error:
             raise self._fail(error) from error
-        self.note_synced(offset)
+        self.mark_synced(offset)
 
     def _drop_before(self, offset: int) -> None:
         """Discard the state of all batches read so far, and remove segments below `offset`."""

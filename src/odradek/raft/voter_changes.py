@@ -309,7 +309,7 @@ class VoterChanges:
             ),
         )
 
-    async def ask_leader(self) -> None:
+    async def send_membership_request(self) -> None:
         """Send this replica's membership request, if it has one; a refused request is repeated later."""
         request, leader = self.next_membership_request(), self._host.leader()
         if request is None or leader is None or leader.endpoint is None:

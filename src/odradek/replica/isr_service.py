@@ -116,7 +116,7 @@ class IsrService:
             await self._wake.wait()
             self._wake.clear()
             await buggify("replica: before an in-sync set is asked for")
-            requested = self._take_pending()
+            requested = self._pop_pending()
             if not requested:
                 continue
             code, failure = ErrorCode.NONE, ""
@@ -139,7 +139,7 @@ class IsrService:
             else:
                 backoff.reset()
 
-    def _take_pending(self) -> dict[Partition, IsrChange]:
+    def _pop_pending(self) -> dict[Partition, IsrChange]:
         """Remove and return the changes for the next request."""
         requested: dict[Partition, IsrChange] = {}
         while self._pending and len(requested) < MAX_PARTITIONS:

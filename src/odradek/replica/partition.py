@@ -304,7 +304,7 @@ class Partition:
         )
         if new > old:
             assert new <= own_end and self.in_sync.have_all_below(new), "the watermark passes no in-sync replica's end"
-            self.set_high_watermark(new, max(1, self.unreplicated.take_below(new)))
+            self.set_high_watermark(new, max(1, self.unreplicated.pop_below(new)))
 
     def set_high_watermark(self, offset: int, gained_bytes: int) -> None:
         """Set the high watermark and wake the requests that wait for it; `gained_bytes` are new to consumers."""

@@ -17,7 +17,7 @@ class UnreplicatedBatches(deque[tuple[int, int]]):
         counted = self.pop()[1] if len(self) >= MAX_ENTRIES else 0
         self.append((end_offset, counted + size_bytes))
 
-    def take_below(self, end_offset: int) -> int:
+    def pop_below(self, end_offset: int) -> int:
         """Remove entries wholly below an offset; returns their bytes."""
         size_bytes = 0
         while self and self[0][0] <= end_offset:

@@ -74,7 +74,7 @@ IN_PEACE = (
     ),
     Bug(
         "aborted transactions forgotten",
-        "log.compaction.transactions:OpenTransactions.to_keep",
+        "log.compaction.transactions:OpenTransactions.retained_entries",
         "return [entry for entry in entries if (entry.producer_id, entry.last_offset) not in self.emptied]",
         "return []",
         "aborted records that a pass did not reach are read as committed",

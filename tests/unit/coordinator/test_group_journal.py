@@ -117,7 +117,7 @@ def test_a_refusal_counts_its_repeats_and_makes_no_group_known() -> None:
     identity = MemberIdentity("m", "i", "client", "/10.0.0.1")
     journal.refused("unknown", ErrorCode.UNKNOWN_MEMBER_ID, at(0), identity)
     assert journal.timeline("unknown", at(0)) is None
-    journal.note("g", "joined", at(0), identity)
+    journal.record("g", "joined", at(0), identity)
     for n in range(500):
         journal.refused("g", ErrorCode.FENCED_INSTANCE_ID, at(n), identity, "i is now another member")
     journal.refused("g", ErrorCode.REBALANCE_IN_PROGRESS, at(500), identity)
@@ -129,13 +129,13 @@ def test_a_refusal_counts_its_repeats_and_makes_no_group_known() -> None:
 def test_nothing_grows_without_bound() -> None:
     journal = Journal()
     for n in range(2 * MAX_EVENTS_PER_GROUP):
-        journal.note("one", "joined", at(n), MemberIdentity(f"m{n}"))
+        journal.record("one", "joined", at(n), MemberIdentity(f"m{n}"))
     timeline = journal.timeline("one", at(0))
     assert timeline is not None
     assert len(timeline["events"]) == MAX_EVENTS_PER_GROUP and timeline["dropped_events"] == MAX_EVENTS_PER_GROUP
     assert len(journal) == MAX_EVENTS_PER_GROUP
     for n in range(100_000):
-        journal.note(f"g{n}", "joined", at(n), MemberIdentity("m", None, "x" * 40_000, "/h"), "r" * 40_000)
+        journal.record(f"g{n}", "joined", at(n), MemberIdentity("m", None, "x" * 40_000, "/h"), "r" * 40_000)
     assert len(journal) <= MAX_EVENTS
     assert sum(journal.timeline(f"g{n}", at(0)) is not None for n in range(100_000)) <= MAX_GROUPS
     last = journal.timeline("g99999", at(0))

@@ -39,7 +39,7 @@ def test_matches_of_another_thread_are_kept() -> None:
     matches = TopicMatches()
     large = many(51)
     assert matches.is_long("t1.*", large)
-    matches.keep("t1.*", matches.begin("t1.*", large)())
+    matches.store("t1.*", matches.begin("t1.*", large)())
     assert not matches.is_long("t1.*", large)
     assert matches.topics("t1.*", large) == ("t1", *(f"t1{number}" for number in range(10)))
 

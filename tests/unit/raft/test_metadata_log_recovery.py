@@ -37,7 +37,7 @@ class Home:
             self.append(count)
         self.log.flush()
         if synced is not None:
-            self.log.note_synced(synced)
+            self.log.mark_synced(synced)
 
     def append(self, count: int, epoch: int = 1) -> None:
         for _ in range(count):

@@ -184,7 +184,9 @@ async def test_an_epoch_that_cannot_be_written_has_no_leader(voters: VoterSet) -
     await home.stop()
 
 
-@pytest.mark.parametrize("part", ["node.tick", "storage.log.begin_flush", "_follower.round", "changes.ask_leader"])
+@pytest.mark.parametrize(
+    "part", ["node.tick", "storage.log.begin_flush", "_follower.round", "changes.send_membership_request"]
+)
 async def test_a_bug_in_the_background_stops_the_node(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     for name in ("node.IDLE_TICK_MS", "driver.IDLE_TICK_MS", "driver.VOTER_CHANGE_INTERVAL_MS"):
         monkeypatch.setattr(f"odradek.raft.{name}", 1)

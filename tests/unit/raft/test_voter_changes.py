@@ -253,13 +253,13 @@ async def test_a_replica_asks_its_leader_and_goes_on_where_it_is_refused(changin
     ):
         changing.answer = answer
         wish(changing, [other])
-        await changing.changes.ask_leader()
+        await changing.changes.send_membership_request()
     assert [(endpoint, response, version) for endpoint, _, response, version in changing.sent] == [
         (HERE, AddRaftVoterResponse, 1)
     ] * 3
     wish(changing, [other, lost])
-    await changing.changes.ask_leader()
+    await changing.changes.send_membership_request()
     assert changing.sent[-1][3] == 0
     wish(changing, [other], auto_join=False)
-    await changing.changes.ask_leader()
+    await changing.changes.send_membership_request()
     assert len(changing.sent) == 4, "it wishes for nothing"

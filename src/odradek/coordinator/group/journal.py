@@ -142,10 +142,10 @@ class Journal:
     # ---- buffered events of an operation
 
     def hold(self) -> None:
-        """Start to buffer events, until `take_held`: an operation is being decided."""
+        """Start to buffer events, until `pop_held`: an operation is being decided."""
         self._held = []
 
-    def take_held(self) -> list[BufferedEvent]:
+    def pop_held(self) -> list[BufferedEvent]:
         """Return the events since `hold`; later events are written at once again."""
         held, self._held = self._held, None
         return held or []
@@ -160,7 +160,7 @@ class Journal:
         for write in held:
             if (tried := write.tried) is not None:
                 reason = f"{code.name}: {tried.what}"
-                self.note(tried.group_id, "unstored", tried.now, tried.identity, reason, tried.generation)
+                self.record(tried.group_id, "unstored", tried.now, tried.identity, reason, tried.generation)
 
     def _is_held(self, apply: Callable[[], None], tried: Attempt | None = None) -> bool:
         if self._held is None:
@@ -170,7 +170,7 @@ class Journal:
 
     # ---- the events
 
-    def note(
+    def record(
         self,
         group_id: str,
         kind: str,
@@ -181,7 +181,7 @@ class Journal:
     ) -> None:
         """Record an event. A repetition of a recent event is counted there."""
         tried = Attempt(group_id, now, identity, f"{kind}: {reason}" if reason else kind, generation)
-        if self._is_held(lambda: self.note(group_id, kind, now, identity, reason, generation), tried):
+        if self._is_held(lambda: self.record(group_id, kind, now, identity, reason, generation), tried):
             return
         timeline = self._touch(group_id)
         identity, reason = _cut(identity), reason[:MAX_TEXT]
@@ -209,7 +209,7 @@ class Journal:
         if code in REFUSALS and group_id in self._timelines:
             reason = f"{code.name} ({asked})" if asked else code.name
             reason = f"{reason}: {message}" if message else reason
-            self.note(group_id, "fenced" if code in FENCED else "refused", now, identity, reason)
+            self.record(group_id, "fenced" if code in FENCED else "refused", now, identity, reason)
 
     def rebalance(self, group_id: str, now: Moment, reason: str, generation: int, *, restart: bool = False) -> None:
         """Record the start of a rebalance to this generation; `restart` if the last one has ended in any case."""
@@ -219,7 +219,7 @@ class Journal:
         timeline = self._touch(group_id)
         if restart or timeline.rebalancing_since_ms is None:
             timeline.rebalancing_since_ms = now.monotonic_ms
-        self.note(group_id, "rebalance", now, NO_CLIENT, reason, generation)
+        self.record(group_id, "rebalance", now, NO_CLIENT, reason, generation)
 
     def released(self, group_id: str, partitions: Iterable[Partition], now: Moment) -> None:
         """Record that these partitions have no owner from now on."""

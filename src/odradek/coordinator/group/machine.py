@@ -152,19 +152,19 @@ class GroupMachine:
                 continue
             for member in group.members.values():
                 self._rebalance.renew_session(group, member, now)
-            self._note_loaded(group_id, len(group.members), group.generation_id, why, now)
+            self._record_loaded(group_id, len(group.members), group.generation_id, why, now)
             if len(group.members) > self._config.max_size:
                 records += self._rebalance.prepare(group, now, "the group is larger than group.max.size")
         for consumers in self.consumers:
             self._deadlines.loaded(consumers, now)
-            self._note_loaded(consumers.group_id, len(consumers.members), consumers.group_epoch.value, why, now)
+            self._record_loaded(consumers.group_id, len(consumers.members), consumers.group_epoch.value, why, now)
         self._schedule_expiry(now, self._config.offsets_retention_check_interval_ms)
-        return Result(records, Outcome(None, self._rebalance.take_completions()))
+        return Result(records, Outcome(None, self._rebalance.pop_completions()))
 
-    def _note_loaded(self, group_id: str, members: int, generation: int, why: str, now: Moment) -> None:
+    def _record_loaded(self, group_id: str, members: int, generation: int, why: str, now: Moment) -> None:
         if why and members:
             reason = f"{why}; {members} member{'' if members == 1 else 's'}, each with a fresh session"
-            self.journal.note(group_id, "loaded", now, NO_CLIENT, reason, generation)
+            self.journal.record(group_id, "loaded", now, NO_CLIENT, reason, generation)
 
     # ---- consumer groups
 
@@ -182,7 +182,7 @@ class GroupMachine:
         return self._changed(change, response)
 
     def _changed(self, change: Change, response: ResponseT | None) -> Result[CoordinatorRecord, Outcome[ResponseT]]:
-        outcome = Outcome(response, self._rebalance.take_completions(), change.pending)
+        outcome = Outcome(response, self._rebalance.pop_completions(), change.pending)
         return Result(change.records, outcome)
 
     # ---- members of the classic protocol, in groups of either kind
@@ -236,7 +236,7 @@ class GroupMachine:
         if not isinstance(pending, StoreMembers):
             return self.membership.complete_write(pending, error, now)
         self._migration.complete_write(pending, error, now)
-        return Result([], Outcome(None, self._rebalance.take_completions()))
+        return Result([], Outcome(None, self._rebalance.pop_completions()))
 
     # ---- empty consumer groups, and descriptions
 
@@ -293,7 +293,7 @@ class GroupMachine:
                 records = self._rebalance.on_join_timer(group, now)
             else:
                 records = self._rebalance.on_sync_timer(group, now)
-        return Result(records, Outcome(None, self._rebalance.take_completions()))
+        return Result(records, Outcome(None, self._rebalance.pop_completions()))
 
     def _on_consumer_deadline(self, key: TimerKey, now: Moment) -> Result[CoordinatorRecord, Outcome[None]]:
         group = self.consumers.find(key.group_id)

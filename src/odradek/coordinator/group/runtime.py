@@ -150,10 +150,10 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
             journal.hold()
             try:
                 result = operation()
-                held.extend(journal.take_held())
+                held.extend(journal.pop_held())
                 return result
             finally:
-                journal.take_held()
+                journal.pop_held()
 
         try:
             outcome = await self.runtime.run(decide, timeout_ms=self._timeout_ms)

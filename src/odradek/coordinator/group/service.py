@@ -185,7 +185,7 @@ class GroupCoordinator(ShardHost[Shard]):
             shard.record_refused(request, caller, ErrorCode(response.error_code))
             return response
         except ApiError as error:
-            self._note_refused(request, caller, error)
+            self._record_refused(request, caller, error)
             return JoinGroupResponse(error_code=answer_code(error), member_id=request.member_id, protocol_name=None)
 
     async def sync_group(self, request: SyncGroupRequest, caller: Caller) -> SyncGroupResponse:
@@ -200,7 +200,7 @@ class GroupCoordinator(ShardHost[Shard]):
 
             return await shard.run_parked(operation)
         except ApiError as error:
-            self._note_refused(request, caller, error)
+            self._record_refused(request, caller, error)
             return SyncGroupResponse(error_code=answer_code(error))
 
     async def heartbeat(self, request: HeartbeatRequest, caller: Caller | None = None) -> HeartbeatResponse:
@@ -210,7 +210,7 @@ class GroupCoordinator(ShardHost[Shard]):
             shard = self.shard(request.group_id)
             return await shard.run(lambda: shard.machine.classic_heartbeat(request, shard.now()))
         except ApiError as error:
-            self._note_refused(request, caller, error)
+            self._record_refused(request, caller, error)
             code = answer_code(error)
             loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if loading else code)
@@ -259,7 +259,7 @@ class GroupCoordinator(ShardHost[Shard]):
             # The request may change the group's protocol, which answers parked requests of the other one.
             return await shard.run_parked(lambda _: shard.machine.consumer_heartbeat(request, named, shard.now()))
         except ApiError as error:
-            self._note_refused(request, caller, error)
+            self._record_refused(request, caller, error)
             return ConsumerGroupHeartbeatResponse(error_code=answer_code(error), error_message=error.message or None)
 
     async def _match_topics(self, regex: str | None) -> None:
@@ -271,7 +271,7 @@ class GroupCoordinator(ShardHost[Shard]):
         async with self._turn_to_match:
             view = self._present_topics()
             if matches.is_long(regex, view):
-                matches.keep(regex, await self._off_loop(matches.begin(regex, view)))
+                matches.store(regex, await self._off_loop(matches.begin(regex, view)))
 
     async def describe_consumer_groups(self, group_ids: Sequence[str]) -> list[DescribedConsumerGroup]:
         """ConsumerGroupDescribe 0-1, in the order requested."""
@@ -298,7 +298,7 @@ class GroupCoordinator(ShardHost[Shard]):
         try:
             return await self._run(shard, lambda: shard.machine.commits.commit(request, api_version, shard.now()))
         except ApiError as error:
-            self._note_refused(request, caller, error)
+            self._record_refused(request, caller, error)
             raise
 
     async def txn_offset_commit(
@@ -333,7 +333,7 @@ class GroupCoordinator(ShardHost[Shard]):
                 producers.end_verification(request.producer_id, verification, is_confirmed=not code)
                 if code:
                     error = ApiError(code, f"producer {request.producer_id} has no such transaction open")
-                    self._note_refused(request, caller, error)
+                    self._record_refused(request, caller, error)
                     raise error
         try:
             return await self._run(
@@ -341,7 +341,7 @@ class GroupCoordinator(ShardHost[Shard]):
                 lambda: shard.machine.commits.commit_in_transaction(request, producers, verification, shard.now()),
             )
         except ApiError as error:
-            self._note_refused(request, caller, error)
+            self._record_refused(request, caller, error)
             raise
 
     async def end_transaction(self, partition_id: int, end: TransactionEndRecord, transaction_version: int) -> None:
@@ -441,7 +441,7 @@ class GroupCoordinator(ShardHost[Shard]):
             await turns.spend()
         return found
 
-    def _note_refused(self, request: FromMember, caller: Caller | None, error: ApiError) -> None:
+    def _record_refused(self, request: FromMember, caller: Caller | None, error: ApiError) -> None:
         try:
             shard = self.shard(request.group_id)
         except ApiError:

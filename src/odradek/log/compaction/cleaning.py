@@ -225,7 +225,7 @@ class Cleaning:
                     writer.change(position)
                     writer.append(changed, kept, position)
         entries = [entry for segment in segments for entry in self._indexed[segment.base_offset]]
-        written = writer.finish(self._cleaner.transactions.to_keep(entries))
+        written = writer.finish(self._cleaner.transactions.retained_entries(entries))
         return CleanedGroup(segments[0].base_offset, written > 0, read, written, before, after)
 
     def _open(self, plan: SegmentPlan) -> Segment:

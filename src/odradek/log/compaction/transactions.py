@@ -54,6 +54,6 @@ class OpenTransactions:
         self.emptied.add((header.producer_id, header.last_offset))
         return True
 
-    def to_keep(self, entries: Iterable[AbortedTransaction]) -> list[AbortedTransaction]:
+    def retained_entries(self, entries: Iterable[AbortedTransaction]) -> list[AbortedTransaction]:
         """The aborted transactions that the index must keep, because they may have batches left."""
         return [entry for entry in entries if (entry.producer_id, entry.last_offset) not in self.emptied]

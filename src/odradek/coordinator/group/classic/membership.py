@@ -71,7 +71,7 @@ class Membership:
     def _result(
         self, records: Records, response: ResponseT | None = None, pending: PendingWrite | None = None
     ) -> Result[CoordinatorRecord, Outcome[ResponseT]]:
-        return Result(records, Outcome(response, self._rebalance.take_completions(), pending))
+        return Result(records, Outcome(response, self._rebalance.pop_completions(), pending))
 
     # ---- JoinGroup
 
@@ -164,7 +164,7 @@ class Membership:
         if group.initial_delay is not None:
             group.new_member_added = True
         group.add(member)
-        self._rebalance.note(group, member, "joined", request.reason or "", now)
+        self._rebalance.record(group, member, "joined", request.reason or "", now)
         self._rebalance.renew_session(group, member, now, NEW_MEMBER_JOIN_TIMEOUT_MS)
         return self._rebalance.rebalance_or_complete(group, now, f"member {member_id} joined")
 
@@ -187,7 +187,7 @@ class Membership:
         if group.is_in(GroupState.STABLE) and same and not group.is_leader(member_id):
             return self._result([], self._rebalance.joined_response(group, member))
         # A leader that rejoins requests a rebalance: it may have seen a change that its metadata does not show.
-        self._rebalance.note_joins_again(group, member, protocols[0][1], now)
+        self._rebalance.record_rejoin(group, member, protocols[0][1], now)
         self._update(group, member, request, protocols, caller.ticket)
         why = f"member {member_id} joined again"
         if group.is_leader(member_id) and same:
@@ -243,7 +243,9 @@ class Membership:
         member = group.rename_static(instance_id, new_member_id)
         member.is_new = False
         member.client_id, member.client_host = caller.client_id, caller.client_host
-        self._rebalance.note(group, member, "returned", f"it takes the place of {old_member_id}, which is fenced", now)
+        self._rebalance.record(
+            group, member, "returned", f"it takes the place of {old_member_id}, which is fenced", now
+        )
         self._update(group, member, request, protocols, caller.ticket)
         self._rebalance.renew_session(group, member, now)
         if group.is_in(GroupState.STABLE) and group.select_protocol() == group.protocol_name:
@@ -370,7 +372,7 @@ class Membership:
             return self._result(self._rebalance.rebalance_or_complete(group, now, why))
         for member_id, member in group.members.items():
             member.assignment = pending.assignments.get(member_id, b"")
-        self._rebalance.note_assigned(group, now)
+        self._rebalance.record_assigned(group, now)
         self._rebalance.propagate(group, ErrorCode.NONE, now)
         group.transition_to(GroupState.STABLE, now)
         return self._result([])

@@ -39,7 +39,7 @@ class Rebalance:
         self.timers = timers
         self._completions: list[Completion] = []
 
-    def take_completions(self) -> list[Completion]:
+    def pop_completions(self) -> list[Completion]:
         """The parked requests that were answered since the last call."""
         taken, self._completions = self._completions, []
         return taken
@@ -201,23 +201,23 @@ class Rebalance:
 
     # ---- events of the journal
 
-    def note(self, group: ClassicGroup, member: Member, kind: str, reason: str, now: Moment) -> None:
-        self.journal.note(group.group_id, kind, now, identity(member), reason, group.generation_id)
+    def record(self, group: ClassicGroup, member: Member, kind: str, reason: str, now: Moment) -> None:
+        self.journal.record(group.group_id, kind, now, identity(member), reason, group.generation_id)
 
     def record_removal(self, group: ClassicGroup, member: Member, kind: str, reason: str, now: Moment) -> None:
         """A member was removed, and its partitions have no owner."""
-        self.note(group, member, kind, reason, now)
+        self.record(group, member, kind, reason, now)
         if group.uses_consumer_protocol:
             assigned, _ = held_after_join(member.assignment, member.metadata(group.protocol_name or ""))
             self.journal.released(group.group_id, sorted(assigned), now)
 
-    def note_joins_again(self, group: ClassicGroup, member: Member, subscription: bytes, now: Moment) -> None:
+    def record_rejoin(self, group: ClassicGroup, member: Member, subscription: bytes, now: Moment) -> None:
         """A member rejoins: partitions that it no longer owns have no owner until the rebalance completes."""
         if group.uses_consumer_protocol:
             assigned, owned = held_after_join(member.assignment, subscription)
             self.journal.released(group.group_id, sorted(assigned - owned), now)
 
-    def note_assigned(self, group: ClassicGroup, now: Moment) -> None:
+    def record_assigned(self, group: ClassicGroup, now: Moment) -> None:
         """Every member has its assignment."""
         if group.uses_consumer_protocol:
             for member in group.members.values():

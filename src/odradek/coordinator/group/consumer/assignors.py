@@ -71,7 +71,7 @@ class _Uniform:
         self._homogeneous = all(each.topic_ids == first for each in subscriptions)
 
     def assignment(self) -> dict[str, Partitions]:
-        self._keep()
+        self._retain_previous()
         if self._homogeneous:
             self._shed()
         self._fill()
@@ -79,7 +79,7 @@ class _Uniform:
             self._even_out()
         return {member_id: frozenset(given) for member_id, given in self._given.items()}
 
-    def _keep(self) -> None:
+    def _retain_previous(self) -> None:
         """Keep a member's partitions of topics that it still subscribes to, unless an earlier member claimed them."""
         for member_id, member in self._members.items():
             for partition in in_order(member.previous):
@@ -132,7 +132,7 @@ class _Uniform:
                 lightest = by_subscribers[key] = _Lightest(key, self._given)
             self._lightest[topic_id] = lightest
             for partition in self._free(topic_id):
-                self._give(lightest.first(), partition)
+                self._assign_to(lightest.first(), partition)
 
     def _fill_racks(self, topic_ids: Iterable[UUID], share: int) -> None:
         by_rack: dict[str, list[str]] = {}
@@ -147,13 +147,13 @@ class _Uniform:
                 candidates = [near[rack].first() for rack in sorted(at) if rack in near]
                 best = min(candidates, key=lambda each: (len(self._given[each]), each), default=None)
                 if best is not None and len(self._given[best]) < share:
-                    self._give(best, partition)
+                    self._assign_to(best, partition)
 
     def _free(self, topic_id: UUID) -> list[Partition]:
         every = ((topic_id, partition_id) for partition_id in range(self._topics[topic_id].partition_count))
         return [partition for partition in every if partition not in self._taken]
 
-    def _give(self, member_id: str, partition: Partition) -> None:
+    def _assign_to(self, member_id: str, partition: Partition) -> None:
         self._taken.add(partition)
         self._given[member_id][partition] = None
 

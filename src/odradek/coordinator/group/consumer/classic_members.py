@@ -114,11 +114,11 @@ class ClassicMembers:
         step = draft.step(member_id, current, owned, former_id)
         if former_id is not None:
             reason = f"it takes the place of {former_id}, which is fenced"
-            self._journal.note(group.group_id, "returned", now, identity_of(member_id, metadata), reason)
+            self._journal.record(group.group_id, "returned", now, identity_of(member_id, metadata), reason)
         elif before is None:
             identity = identity_of(member_id, metadata)
-            self._journal.note(group.group_id, "joined", now, identity, request.reason or "", draft.group_epoch)
-        draft.note(self._journal, now, current, step)
+            self._journal.record(group.group_id, "joined", now, identity, request.reason or "", draft.group_epoch)
+        draft.record_in_journal(self._journal, now, current, step)
         change = Change([*draft.records])
         if former_id is not None:
             change = self._migration.replaced(draft, member_id, former_id, step, now)

@@ -145,7 +145,9 @@ class GroupUpdate:
             self.records.append(current_record(self.group.group_id, member_id, after))
         return after
 
-    def note(self, journal: Journal, now: Moment, before: CurrentAssignment, after: CurrentAssignment) -> None:
+    def record_in_journal(
+        self, journal: Journal, now: Moment, before: CurrentAssignment, after: CurrentAssignment
+    ) -> None:
         """Record the step in the journal: the new epoch, revoked and assigned partitions."""
         group_id = self.group.group_id
         if self.cause:

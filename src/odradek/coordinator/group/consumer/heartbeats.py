@@ -148,7 +148,7 @@ class Heartbeats:
         found = self._find(group, member_id, request, owned)
         draft = self._draft(group, now, caller.may_describe)
         current = self._keep_alive(draft, found, request, caller, owned, now)
-        self._note(draft, found, current, now)
+        self._record_in_journal(draft, found, current, now)
         if classic is not None:
             self._migration.retire(classic, group, now)
         interval_ms = self._config.heartbeat_interval_of(overrides)
@@ -260,14 +260,16 @@ class Heartbeats:
         self._deadlines.assignment_changed(group_id, member_id, metadata, found.current, current, now)
         return current
 
-    def _note(self, draft: GroupUpdate, found: HeartbeatMember, current: CurrentAssignment, now: Moment) -> None:
+    def _record_in_journal(
+        self, draft: GroupUpdate, found: HeartbeatMember, current: CurrentAssignment, now: Moment
+    ) -> None:
         group_id, member_id = draft.group.group_id, found.member_id
         identity = identity_of(member_id, draft.members[member_id])
         if found.replaces is not None:
-            self._journal.note(group_id, "returned", now, identity, f"it takes the place of {found.replaces}")
+            self._journal.record(group_id, "returned", now, identity, f"it takes the place of {found.replaces}")
         elif found.metadata is None:
-            self._journal.note(group_id, "joined", now, identity, "", draft.group_epoch)
-        draft.note(self._journal, now, found.current, current)
+            self._journal.record(group_id, "joined", now, identity, "", draft.group_epoch)
+        draft.record_in_journal(self._journal, now, found.current, current)
 
     # ---- leaving
 
@@ -293,7 +295,7 @@ class Heartbeats:
             )
             self._deadlines.finish(REVOCATION, group.group_id, member_id)
             identity = identity_of(member_id, group.members[member_id])
-            self._journal.note(group.group_id, "away", now, identity, "a static member that keeps its partitions")
+            self._journal.record(group.group_id, "away", now, identity, "a static member that keeps its partitions")
             return Change([current_record(group.group_id, member_id, away)])
         return self._migration.remove(group, {member_id: ""}, now, "left")
 

@@ -107,7 +107,7 @@ class Migration:
         """Retire the classic group: its members learn of it with their next request, and their sessions start."""
         self._rebalance.retire(classic)
         if group.members:
-            self._journal.note(group.group_id, "converted", now, NO_CLIENT, "to a consumer group: a consumer joined")
+            self._journal.record(group.group_id, "converted", now, NO_CLIENT, "to a consumer group: a consumer joined")
         for member_id, metadata in group.members.items():
             self._deadlines.session_renewed(group.group_id, member_id, metadata, now)
 
@@ -133,7 +133,7 @@ class Migration:
         for member_id, reason in member_ids.items():
             self._deadlines.cancel(group.group_id, member_id)
             identity = identity_of(member_id, group.members[member_id])
-            self._journal.note(group.group_id, kind, now, identity, reason, group.group_epoch.value)
+            self._journal.record(group.group_id, kind, now, identity, reason, group.group_epoch.value)
             named = by_name(group.current_of(member_id).held, view)
             free = [(topic, index) for topic, ids in named.items() for index in ids]
             self._journal.released(group.group_id, free, now)
@@ -196,7 +196,7 @@ class Migration:
             self._deadlines.cancel(group.group_id, member_id)
         self._classics.adopt(classic)
         reason = "to a classic group: the last consumer of the consumer protocol is gone"
-        self._journal.note(group.group_id, "converted", now, NO_CLIENT, reason)
+        self._journal.record(group.group_id, "converted", now, NO_CLIENT, reason)
         for member in classic.members.values():
             self._rebalance.renew_session(classic, member, now)
         stored = group_record(classic, dict(classic.assignments()))

@@ -58,7 +58,7 @@ class TopicMatches:
         known = self._known.get(regex)
         if known is None or known.version != view.version:
             known = _match(regex, view, known)
-            self.keep(regex, known)
+            self.store(regex, known)
         return known.names
 
     def is_long(self, regex: str, view: TopicsView) -> bool:
@@ -71,11 +71,11 @@ class TopicMatches:
         return sum(name not in known.seen for name in view.by_name) > MATCHED_ON_LOOP
 
     def begin(self, regex: str, view: TopicsView) -> Callable[[], _Match]:
-        """Return the function to run in a thread; pass its result to `keep`. It raises as `topics` does."""
+        """Return the function to run in a thread; pass its result to `store`. It raises as `topics` does."""
         known = self._known.get(regex)
         return lambda: _match(regex, view, known)
 
-    def keep(self, regex: str, match: _Match) -> None:
+    def store(self, regex: str, match: _Match) -> None:
         """Store a match; the expression that was matched longest ago is evicted if the cache is full."""
         self._known.pop(regex, None)
         self._known[regex] = match
