@@ -44,7 +44,7 @@ class TransactionalProducer:
         self._producer.begin_transaction()
 
     def produce(self, topic: str, value: str | bytes | None, key: str | bytes | None, **options: Any) -> None:
-        """Give one record to the producer; waits while its queue is full."""
+        """Pass one record to the producer; waits while its queue is full."""
         while True:
             try:
                 self._producer.produce(topic, value, key, **options)

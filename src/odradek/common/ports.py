@@ -224,7 +224,7 @@ def is_out_of_descriptors(error: BaseException | None) -> bool:
 
 
 def ignore_disk_full(step: Callable[[], None]) -> None:
-    """Take a step that can be left out while there is no space; raises OSError for anything else."""
+    """Run a step that may be omitted while there is no space; raises OSError for anything else."""
     try:
         step()
     except OSError as error:

@@ -17,7 +17,7 @@ NS_PER_S = 1_000_000_000
 
 @cache
 def _bounds(first_bits: int, last_bits: int, per_unit: int) -> tuple[tuple[int, str], ...]:
-    """For each bound, how many bits a number within it has at most, and how the bound is shown."""
+    """The bounds: how many bits a number within each has at most, and how the bound is shown."""
     return tuple((bits, repr((1 << bits) / per_unit)) for bits in range(first_bits, last_bits + 1, 2))
 
 

@@ -216,7 +216,7 @@ class MirroredPartition:
             log.advance_log_start(start)
 
     def _skip_to(self, offset: int, now_ms: int) -> None:
-        """Let our log end there, as the source has deleted the records before.
+        """Advance our log to that end, as the source has deleted the records before.
 
         An empty batch takes the last offset, as compaction leaves one behind. Followers get there as they do with any
         record, and the watermark with them: were the leader's log alone to begin there, the watermark would go back

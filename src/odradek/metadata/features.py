@@ -129,7 +129,7 @@ class LevelRange:
 
 
 def supported_features() -> dict[str, LevelRange]:
-    """With which levels this software can be a node, by feature name, as brokers and controllers register it."""
+    """The levels that a node of this software supports, by feature name, as brokers and controllers register them."""
     supported = {METADATA_VERSION: LevelRange(MIN_METADATA_VERSION, LATEST_METADATA_VERSION)}
     for name, levels in FEATURES.items():
         supported[name] = LevelRange(0, levels[-1].level)
@@ -203,7 +203,7 @@ def unmet_need(name: str, level: int, finalized: Mapping[str, int]) -> str | Non
 
 
 def record_version(record: Any, metadata_version: int) -> int:
-    """In which version a metadata record is written at this metadata.version; 0 for all but four kinds."""
+    """The version in which a metadata record is written at this metadata.version; 0 for all but four kinds."""
     kind = type(record).__name__
     if kind == "RegisterBrokerRecord":
         return 4 if metadata_version >= 30 else 3 if metadata_version >= 17 else 2 if metadata_version >= 8 else 1

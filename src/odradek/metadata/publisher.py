@@ -91,7 +91,7 @@ class MetadataPublisher:
         self._publish(delta)
 
     def committed(self, records: Sequence[tuple[int, Any]], leader_epoch: int) -> None:
-        """Take committed records, each with its offset; tell subscribers once for all of them."""
+        """Apply committed records, each with its offset; notify subscribers once for all of them."""
         if not records:
             return
         assert records[0][0] > self.image.offset, f"{records[0][0]} is committed after {self.image.offset}"

@@ -97,7 +97,7 @@ class _DecoderCompiler:
             self.default(one, target)
 
     def default(self, one: FieldLayout, target: str) -> None:
-        """Give a field that is not there its default."""
+        """Set an absent field to its default."""
         spec = one.spec
         if spec.is_lazy():
             value = "UNSET"
@@ -122,7 +122,7 @@ class _DecoderCompiler:
             self.counted(spec.wire_type, one.flexible, one.nullable, one.label, target)
 
     def fixed(self, wire_type: str, target: str) -> None:
-        """Let a value of fixed width join the run."""
+        """Add a value of fixed width to the run."""
         if wire_type == "uuid":
             raw = self.source.name("u")
             self.run.append(("16s", raw))

@@ -80,7 +80,7 @@ class _EncoderCompiler:
         self.run = []
 
     def refuse_absent(self, layout: Layout, target: str) -> None:
-        """Look whether something would get lost that this version cannot carry."""
+        """Check that no value is lost that this version cannot carry."""
         lost = [one for one in layout.absent if not one.spec.ignorable]
         if lost:
             names = tuple(one.spec.name for one in lost)

@@ -49,7 +49,7 @@ class FrameReader:
         self._trusted_bytes = 0
 
     def feed(self, data: Buffer) -> None:
-        """Take received bytes in."""
+        """Add received bytes."""
         taken = 0
         view = memoryview(data)
         while taken < len(view):

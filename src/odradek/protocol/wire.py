@@ -20,7 +20,7 @@ MAX_CACHED_UUIDS: Final = 4096
 
 
 def long_uvarint(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
-    """Go on with an unsigned varint whose first byte, at pos - 1, has the continuation bit.
+    """Continue an unsigned varint whose first byte, at pos - 1, has the continuation bit.
 
     Returns:
         (value, position behind it); value is below 2**32.

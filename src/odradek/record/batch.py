@@ -76,7 +76,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of the whole batch, header included."""
+        """The size of the whole batch, header included."""
         return self.batch_length + LOG_OVERHEAD_BYTES
 
     @property
@@ -129,7 +129,7 @@ class BatchHeader(NamedTuple):
 
 
 def total_bytes(headers: Sequence[BatchHeader]) -> int:
-    """Of whole batches together."""
+    """The size of several whole batches."""
     if len(headers) == 1:
         return headers[0].batch_length + LOG_OVERHEAD_BYTES
     return sum(header.batch_length + LOG_OVERHEAD_BYTES for header in headers)
@@ -169,7 +169,7 @@ def read_size(data: Buffer, position: int = 0) -> tuple[int, int]:
 
 
 def read_max_timestamp(data: Buffer) -> int:
-    """Of the batch at the start of `data`."""
+    """The largest timestamp in the header of the batch at the start of `data`."""
     found: int = _LONG.unpack_from(data, MAX_TIMESTAMP_POSITION)[0]
     return found
 
@@ -185,18 +185,18 @@ def crc_is_valid(batch: Buffer, header: BatchHeader) -> bool:
 
 
 def patch_base_offset(batch: bytearray | memoryview, base_offset: int, *, position: int = 0) -> None:
-    """Give the batch at `position` its place in the log; the CRC does not cover it."""
+    """Set the base offset of the batch at `position`; the CRC does not cover it."""
     _LONG.pack_into(batch, position, base_offset)
 
 
 def patch_leader_epoch(batch: bytearray | memoryview, leader_epoch: int, *, position: int = 0) -> None:
-    """Say under which leader the batch at `position` was appended; the CRC does not cover it."""
+    """Set the leader epoch of the batch at `position`; the CRC does not cover it."""
     _EPOCH.pack_into(batch, position + LOG_OVERHEAD_BYTES, leader_epoch)
 
 
 def patch_place(batch: bytearray | memoryview, header: BatchHeader) -> None:
-    """Give one whole batch the base offset and the leader epoch of its header, with one write: the length between the
-    two is written as it is."""
+    """Set the base offset and the leader epoch of one whole batch to those of its header, with one write: the length
+    between the two is written as it is."""
     _PLACE.pack_into(batch, 0, header.base_offset, header.batch_length, header.partition_leader_epoch)
 
 

@@ -109,7 +109,7 @@ def outline_records(payload: Buffer, header: BatchHeader) -> list[RecordOutline]
 
 
 def _outline(data: bytes | bytearray, position: int, end: int, header: BatchHeader) -> RecordOutline:
-    """Of the record that lies from `position` to `end` (exclusive).
+    """The outline of the record from `position` to `end` (exclusive).
 
     A null part has a negative length. One that is too long ends behind `end`, or behind the data: one comparison at the
     end finds all of them.

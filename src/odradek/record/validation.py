@@ -239,7 +239,7 @@ def _check_producer(header: BatchHeader) -> None:
 
 
 def _check_records(data: Buffer, header: BatchHeader, rules: BatchRules, now_ms: int, *, on_loop: bool) -> BatchHeader:
-    """Look at each record of a batch whose header is right; returns the header with the largest timestamp."""
+    """Check each record of a batch whose header is valid; returns the header with the largest timestamp."""
     payload = _decompressed(data, header, rules, on_loop=on_loop) if header.compression else _uncompressed(data, header)
     deltas = walk(payload, header.record_count, keyed=rules.compacted)
     if deltas is None or (len(payload) > rules.max_record_bytes and header.compression):

@@ -1,4 +1,4 @@
-"""A fast check of every record of a batch against its header; it returns the first and the last timestamp.
+"""A fast check of every record of a batch against its header, which finds the smallest and the largest timestamp.
 
 This is the broker's inner loop for produced batches, so it is written for speed: varints are read in place, and if many
 records in a row have one size, as those of counters, sensors and benchmarks have, a whole column of them is compared at
@@ -37,7 +37,7 @@ TimeDeltas = tuple[int, int]
 
 
 def walk(data: bytes | bytearray | memoryview, count: int, *, keyed: bool = False) -> TimeDeltas | None:
-    """Look at all records of a batch.
+    """Check all records of a batch.
 
     Args:
         data: the batch's records, decompressed; a memoryview costs more for each record.
@@ -69,7 +69,7 @@ def walk(data: bytes | bytearray | memoryview, count: int, *, keyed: bool = Fals
 
 
 def _extremes(times: dict[int, None]) -> TimeDeltas:
-    """Of timestamp deltas as they are written, zigzag; at least one."""
+    """The smallest and the largest of timestamp deltas in zigzag encoding; there is at least one."""
     if len(times) == 1:  # most batches are of one record, or of one millisecond
         (time,) = times
         delta = (time >> 1) ^ -(time & 1)

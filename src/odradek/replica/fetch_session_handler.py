@@ -69,7 +69,7 @@ class FetchSessionHandler:
             self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
 
     def handle_response(self, error_code: int, session_id: int) -> bool:
-        """Take the head of an answer; returns whether the answer has partitions to read."""
+        """Apply the head of a response; returns whether the answer has partitions to read."""
         if error_code:
             self.reset(forgotten=error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             return False

@@ -126,7 +126,7 @@ class ReplicaFetcherManager:
             self._end(task)
 
     def change_config(self, config: FetcherConfig) -> None:
-        """Go by other settings; num.replica.fetchers spreads the partitions again."""
+        """Use other settings; num.replica.fetchers spreads the partitions again."""
         followed = [each.partition for task in self._tasks.values() for each in task.fetcher]
         spread = config.fetcher_count != self._config.fetcher_count
         self._config = config

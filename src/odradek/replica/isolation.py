@@ -52,7 +52,7 @@ class Isolation:
         self._answered_ms = self._monotonic_ms()
 
     def update(self) -> None:
-        """Look at each partition again; call it a few times in a session."""
+        """Check each partition again; call it a few times in a session."""
         now_ms = self._monotonic_ms()
         silent = self._answered_ms is not None and now_ms - self._answered_ms > self.session_ms
         if not silent and not self.topics:

@@ -76,7 +76,7 @@ class IsrService:
         self._tasks = [loop.create_task(self._alter_partition_loop()), loop.create_task(self._shrink_loop())]
 
     async def stop(self) -> None:
-        """Ask no more."""
+        """Stop sending requests."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -55,7 +55,7 @@ class LogDirMove:
         self._unflushed_bytes = 0
 
     def to_stage(self, stage: Stage) -> None:
-        """Go on to the next stage."""
+        """Enter the next stage."""
         assert stage in TRANSITIONS[self.stage], f"{self.partition.name}: {self.stage.name} -> {stage.name}"
         self.stage = stage
 

@@ -145,7 +145,7 @@ class Partition:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.name}")
 
     def check_epoch(self, current_leader_epoch: int) -> None:
-        """As `check_leader`, for readers that a follower may serve too (KIP-392)."""
+        """Check as `check_leader` does, for readers that a follower may serve too (KIP-392)."""
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
                 raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"{self.name} is at leader epoch {self.leader_epoch}")

@@ -126,7 +126,7 @@ class RepairService:
         return True
 
     async def close(self) -> None:
-        """Begin nothing more; ends when no task is left."""
+        """Start no more repairs; ends when no task is left."""
         self._closing = True
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -180,7 +180,7 @@ class RepairService:
         return True
 
     async def _fill(self, partition: Partition, hole: CorruptRange) -> int | None:
-        """As `_from`, with the first replica that has the batches. Raises ApiError if none has. StorageError."""
+        """Run `_from` with the first replica that has the batches. Raises ApiError if none has; StorageError."""
         deadline_ms = self._clock.monotonic_ms() + PATIENCE_MS
         while True:
             may_come = False

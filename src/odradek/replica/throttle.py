@@ -19,7 +19,7 @@ FOLLOWER_RATE = "follower.replication.throttled.rate"
 
 @dataclass(frozen=True, slots=True)
 class Throttled:
-    """Of one replica: whether it is throttled while it leads, and while it follows."""
+    """Whether one replica is throttled while it leads, and while it follows."""
 
     as_leader: bool = False
     as_follower: bool = False

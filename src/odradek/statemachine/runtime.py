@@ -426,7 +426,7 @@ class Runtime(Generic[RecordT]):
         self._replay_some(long)
 
     def _is_prepared(self, long: _ChunkedOperation[RecordT]) -> bool:
-        """Take a step towards records that can be replayed; whether there was none left to take."""
+        """Run one step of the preparation for replay; returns whether it is complete."""
         if long.result is None:
             assert long.steps is not None
             long.result = next_step(long.steps)

@@ -70,7 +70,7 @@ class Timers:
         return None
 
     def pop_expired(self, now_ms: int) -> TimerKey | None:
-        """Take the earliest key whose deadline is at or before `now_ms`."""
+        """Remove and return the earliest key whose deadline is at or before `now_ms`."""
         deadline_ms = self.next_deadline_ms()
         if deadline_ms is None or deadline_ms > now_ms:
             return None

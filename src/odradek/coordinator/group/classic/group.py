@@ -176,7 +176,7 @@ class ClassicGroup:
         self.pending_syncs.pop(member_id, None)
 
     def change_protocols(self, member: Member, protocols: Protocols) -> None:
-        """Give a member of the group other protocols."""
+        """Change the protocols of a member."""
         self._count_protocols(member, -1)
         member.protocols = protocols
         self._count_protocols(member, 1)
@@ -190,7 +190,7 @@ class ClassicGroup:
                 del self._supporter_counts[name]
 
     def rename_static(self, group_instance_id: str, new_member_id: str) -> Member:
-        """Give a static member a new id; it keeps its position, assignment and leadership."""
+        """Change the id of a static member, which keeps its position, assignment and leadership."""
         old_member_id = self.static_members[group_instance_id]
         member = self.members[old_member_id]
         member.member_id = new_member_id

@@ -83,7 +83,7 @@ class Rebalance:
         return self.prepare(group, now, why) if group.can_rebalance else self.maybe_complete_join(group, now)
 
     def prepare(self, group: ClassicGroup, now: Moment, why: str) -> Records:
-        """Ask all members to rejoin. The first rebalance of an empty group waits for more members instead."""
+        """Make all members rejoin. The first rebalance of an empty group waits for more members instead."""
         self.journal.rebalance(group.group_id, now, why, group.next_generation)
         if group.is_in(GroupState.COMPLETING_REBALANCE):
             self.reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS, now)

@@ -80,7 +80,7 @@ class _Uniform:
         return {member_id: frozenset(given) for member_id, given in self._given.items()}
 
     def _retain_previous(self) -> None:
-        """Keep a member's partitions of topics that it still subscribes to, unless an earlier member claimed them."""
+        """Assign each member its previous partitions of subscribed topics, unless an earlier member claimed them."""
         for member_id, member in self._members.items():
             for partition in in_order(member.previous):
                 topic = self._topics.get(partition[0])
@@ -100,7 +100,7 @@ class _Uniform:
         return {member_id: share + (index < longer) for index, member_id in enumerate(ranked)}
 
     def _shed(self) -> None:
-        """Take partitions from members above their limit, first those not in their rack."""
+        """Remove partitions from members above their limit, first those not in their rack."""
         for member_id, limit in self._limits().items():
             given = self._given[member_id]
             surplus = len(given) - limit
