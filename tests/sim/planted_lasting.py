@@ -44,7 +44,7 @@ LASTING_BUGS = (
     ),
     Bug(
         "a cut leaves the producers",
-        "log.truncation:_after_cut",
+        "log.truncation:_after_truncation",
         "known, log.producers = log.producers, producers",
         "known = log.producers",
         "a transaction whose beginning was cut off keeps readers waiting for ever",

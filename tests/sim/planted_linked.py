@@ -70,7 +70,7 @@ LINK_BUGS = (
     ),
     Bug(
         "a failback waits for no replica",
-        "replica.failback:replicas_not_cut",
+        "replica.failback:replicas_not_truncated",
         "if follower.log_end_offset < 0",
         "if False",
         "one that was not cut goes on behind its own records",

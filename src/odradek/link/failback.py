@@ -18,7 +18,7 @@ from odradek.link.agreement import Agreement, agree
 from odradek.link.measures import NO_REASON, Why, why_of
 from odradek.link.same_topics import same_topics
 from odradek.log.failback_file import failback_path, newest_failback_file, write_failback_file
-from odradek.replica.failback import Below, cut_leader, may_be_compacted, replicas_not_cut, scan_below
+from odradek.replica.failback import Below, may_be_compacted, replicas_not_truncated, scan_below, truncate_leader
 from odradek.settings.links import MirrorState, cut_text
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Failback:
             if not await self._cut(mirror, each, agreed, first_open):
                 return
         assert each.cut is not None, "it was cut"
-        if uncut := replicas_not_cut(partition):
+        if uncut := replicas_not_truncated(partition):
             text = f"cut to {each.cut.offset}; replicas {uncut} are to be cut, and do not fetch yet"
             each.reason = each.reason.followed_by(Why.FAILBACK, text, self._clock.now_ms())
         else:
@@ -182,7 +182,7 @@ class Failback:
             return False
         if not agreed.starts_over and agreed.offset < end and may_be_compacted(log):
             return False  # the settings have changed since the check: the next round starts over
-        if not cut_leader(partition, agreed.offset, starts_over=agreed.starts_over):
+        if not truncate_leader(partition, agreed.offset, starts_over=agreed.starts_over):
             return False
         self._written.pop(partition.name, None)
         self._below.pop(partition.name, None)

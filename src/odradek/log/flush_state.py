@@ -30,8 +30,8 @@ class FlushState:
         recovery_point: all records below (exclusive) are durable. It may be below the log start: deleted records need
             no flush.
         epochs_are_written: whether the checkpoint of leader epochs is current.
-        was_cut: whether the log was truncated since the last flush. The checkpointed recovery point may then be above
-            the log end, where a start reads no epochs: so epochs are written before their records.
+        was_truncated: whether the log was truncated since the last flush. The checkpointed recovery point may then be
+            above the log end, where a start reads no epochs: so epochs are written before their records.
         last_flush_ms: the time of the last flush, for flush.ms; the caller sets it.
     """
 
@@ -43,9 +43,9 @@ class FlushState:
         self._epochs = epochs
         self.recovery_point = loaded.recovery_point
         self.epochs_are_written = loaded.epochs_are_written
-        self.was_cut = loaded.was_cut
+        self.was_truncated = loaded.was_truncated
         self.last_flush_ms = 0
-        self._was_cut_before_flush = False
+        self._was_truncated_before_flush = False
         self._epochs_failed = False  # the current flush found no space for them
         self._aborted_left_out = False  # or for the index of aborted transactions
         self._unsynced_snapshots = list(loaded.unsynced_snapshots)
@@ -68,7 +68,7 @@ class FlushState:
         """Record a change of the leader epochs; if the log was truncated, they are durable on return, if there is
         space."""
         self.epochs_are_written = False
-        if self.was_cut:
+        if self.was_truncated:
             self.write_epochs()
 
     def write_epochs(self) -> None:
@@ -82,9 +82,9 @@ class FlushState:
             if not is_disk_full(error):
                 raise self._dir.failed(error) from error
 
-    def cut(self, end_offset: int) -> None:
+    def truncated(self, end_offset: int) -> None:
         """Record that the log was truncated to `end_offset`."""
-        self.was_cut = True
+        self.was_truncated = True
         self.recovery_point = min(self.recovery_point, end_offset)
 
     def snapshot_producers(self, producers: ProducerState, offset: int, *, in_next_flush: bool = True) -> None:
@@ -136,7 +136,7 @@ class FlushState:
         epochs = None if self.epochs_are_written else self._epochs.lines()
         epochs_path = partition_dir.path / LEADER_EPOCHS
         self.epochs_are_written = True
-        self._was_cut_before_flush, self.was_cut = self.was_cut, False
+        self._was_truncated_before_flush, self.was_truncated = self.was_truncated, False
 
         def job(disk: Disk) -> None:
             # The log may be deleted during the flush, and may have thousands of files.
@@ -186,21 +186,21 @@ class FlushState:
         """
         if self._dir.is_detached:
             return
-        if self.was_cut:
+        if self.was_truncated:
             self.write_epochs()  # the flush wrote those from before the truncation
         if self._epochs_failed:
             self._epochs_failed = self.epochs_are_written = False
-            self.was_cut |= self._was_cut_before_flush
+            self.was_truncated |= self._was_truncated_before_flush
             return
         if self._aborted_left_out:
             return
         self.recovery_point = max(self.recovery_point, min(flushed_offset, log_end_offset))
         assert self.recovery_point <= log_end_offset, "the recovery point is inside the log"
 
-    def undone(self) -> None:
+    def undo(self) -> None:
         """Undo `begin` after its work could not open a file: the next flush repeats all of it."""
         self.epochs_are_written = False
-        self.was_cut |= self._was_cut_before_flush
+        self.was_truncated |= self._was_truncated_before_flush
         self._segments.summary.mark_undurable()
         for segment in self._segments:
             segment.batches.has_unsynced_truncation = True

@@ -79,7 +79,7 @@ class IndexFile:
             file.close()
         self._exists = True
 
-    def _cut_to(self, size_bytes: int) -> None:
+    def _truncate_to(self, size_bytes: int) -> None:
         """Keep the first `size_bytes` of the entries; written ones stay in the file."""
         self.size_bytes = size_bytes
         if size_bytes >= self._flushed_bytes:
@@ -312,7 +312,7 @@ class TransactionIndex(IndexFile):
         kept = [entry for entry in self.entries if entry.last_offset < end_offset]
         if len(kept) < len(self.entries):
             self.entries = kept
-            self._cut_to(len(kept) * _TXN_ENTRY.size)
+            self._truncate_to(len(kept) * _TXN_ENTRY.size)
             # A start trusts entries behind the recovery point: stale ones would hide later records.
             self._unsynced = True
 

@@ -161,7 +161,7 @@ class Log:
     def reset_offsets(self, start_offset: int, end_offset: int) -> None:
         """Set the log start and end offsets after `truncation` has truncated the segments."""
         self.log_start_offset, self.log_end_offset = start_offset, end_offset
-        self.flush_state.cut(end_offset)
+        self.flush_state.truncated(end_offset)
         self.high_watermark = min(max(self.high_watermark, start_offset), end_offset)
         self._check_offsets()
 
@@ -279,7 +279,7 @@ class Log:
             if header.partition_leader_epoch > self.epochs.latest_epoch:
                 self.assign_epoch(header.partition_leader_epoch, header.base_offset)
         flushes = self.flush_state
-        if flushes.was_cut and not flushes.epochs_are_written:
+        if flushes.was_truncated and not flushes.epochs_are_written:
             flushes.write_epochs()
             if not flushes.epochs_are_written:
                 raise no_space(self.log_dir)

@@ -17,8 +17,8 @@ from odradek.log.compaction.output import CLEANED
 from odradek.log.compaction.swap import SWAP, complete_swap
 from odradek.log.files import FileCache, raw_batches
 from odradek.log.segment import Segment
-from odradek.log.segment_cut import truncate_segment
 from odradek.log.segment_file import MAX_RELATIVE_OFFSET, segment_path
+from odradek.log.segment_truncation import truncate_segment
 
 COPY_BYTES = 1 << 20
 

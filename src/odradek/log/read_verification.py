@@ -45,7 +45,7 @@ class ReadVerification:
             self.tail_start = self._stretch_start
         return whole if is_damaged else length
 
-    def cut(self, position: int) -> None:
+    def truncated(self, position: int) -> None:
         """Update after a truncation: bytes behind it will be written by this process."""
         self.tail_start = min(self.tail_start, position)
 

@@ -27,10 +27,10 @@ from odradek.log.holes import Hole
 from odradek.log.overflow import may_overflow, split_off
 from odradek.log.producer_state import CorruptSnapshotError, ProducerState
 from odradek.log.segment import Segment
-from odradek.log.segment_cut import truncate_segment
 from odradek.log.segment_file import MAX_RELATIVE_OFFSET, segment_path
 from odradek.log.segment_holes import headers_from
 from odradek.log.segment_removal import mark_deleted
+from odradek.log.segment_truncation import truncate_segment
 from odradek.log.transactions import rebuild_transactions, replay_batch
 from odradek.log.verification import Damage, check_batches, rewrite_from
 from odradek.record.batch import BatchHeader
@@ -50,7 +50,7 @@ class LoadedLog:
         log_end_offset: exclusive.
         epochs_are_written: whether the checkpoint of leader epochs has these epochs; otherwise the next flush writes
             it.
-        was_cut: whether the log ends below the former recovery point, so that checkpoints may have larger offsets.
+        was_truncated: whether the log ends below the former recovery point, and checkpoints may have larger offsets.
         unsynced_snapshots: producer snapshots that a killed process may have left in the page cache.
         notes: one line for each repair, for the node's log.
     """
@@ -62,7 +62,7 @@ class LoadedLog:
     log_end_offset: int
     recovery_point: int
     epochs_are_written: bool
-    was_cut: bool
+    was_truncated: bool
     unsynced_snapshots: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -133,7 +133,7 @@ def load_directory(
         end,
         recovered,
         epochs_are_written,
-        was_cut=end < recovery_point,
+        was_truncated=end < recovery_point,
         unsynced_snapshots=_snapshots_after(disk, directory, recovered),
         notes=notes,
     )
@@ -153,7 +153,7 @@ def begin_directory(files: FileCache, directory: Path, *, now_ms: int) -> Loaded
     thousands of logs. Blocks, raises OSError."""
     segment = Segment(files, directory, 0, created_ms=now_ms)
     segment.open(create=True)
-    return LoadedLog([segment], EpochCache(), ProducerState(), 0, 0, 0, epochs_are_written=True, was_cut=False)
+    return LoadedLog([segment], EpochCache(), ProducerState(), 0, 0, 0, epochs_are_written=True, was_truncated=False)
 
 
 def _complete_interrupted(disk: Disk, directory: Path, notes: list[str]) -> None:

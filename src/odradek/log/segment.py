@@ -111,8 +111,8 @@ class Segment:
                 break
         return self._first_timestamp_ms
 
-    def was_cut(self) -> None:
-        """Forget the positions of batches after `segment_cut` has truncated the file or restored its end."""
+    def truncated(self) -> None:
+        """Invalidate the positions of batches after `segment_truncation` has truncated the file or restored its end."""
         self._last_batch = None
         if not self.size_bytes:
             self._first_timestamp_ms = None

@@ -29,7 +29,7 @@ def headers_from(segment: Segment, offset: int, on_hole: OnHole | None = None) -
     return ((position, header) for position, header in walk if header.last_offset >= offset)
 
 
-def cut_for(segment: Segment, offset: int) -> tuple[int, int]:
+def truncation_point(segment: Segment, offset: int) -> tuple[int, int]:
     """(position, end offset) of a truncation that leaves no record at or above `offset`.
 
     The position is before a batch that holds records on both sides of `offset`, and before a hole that may hide some.

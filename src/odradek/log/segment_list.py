@@ -14,9 +14,9 @@ from typing import TypeVar, overload
 from odradek.log.compaction.output import CLEANED
 from odradek.log.partition_dir import PartitionDir
 from odradek.log.segment import Segment
-from odradek.log.segment_cut import as_if_cut_at, truncate_segment
-from odradek.log.segment_holes import cut_for
+from odradek.log.segment_holes import truncation_point
 from odradek.log.segment_removal import mark_dropped
+from odradek.log.segment_truncation import as_if_truncated_at, truncate_segment
 from odradek.log.summary import SegmentSummary
 
 T = TypeVar("T")
@@ -90,24 +90,24 @@ class SegmentList(Sequence[Segment]):
         self.active = segment
         self.summary.rolled(closed)
 
-    def cut(self, offset: int, look: Callable[[list[Segment], int], T], drop: Drop) -> tuple[int, T]:
+    def truncate(self, offset: int, read: Callable[[list[Segment], int], T], drop: Drop) -> tuple[int, T]:
         """Truncate the log to `offset`, which is not before the first segment; durable on return.
 
         All files are opened before the first change: without free descriptors nothing is truncated.
 
         Args:
-            look: called with the segments that remain, in their final state, and the log end offset.
+            read: called with the segments that remain, in their final state, and the log end offset.
         Returns:
-            The new log end offset (exclusive), which is `offset` or, as `cut_for` explains, below it; and the result of
-                `look`.
+            The new log end offset (exclusive), which is `offset` or, as `truncation_point` explains, below it; and the
+                result of `read`.
         Raises:
-            OSError: as `look`. Nothing has changed if no file could be opened.
+            OSError: as `read`. Nothing has changed if no file could be opened.
         """
         kept = self._segments[: max(1, bisect_left(self.bases, offset))]
         active = kept[-1]
-        position, end_offset = cut_for(active, offset)
+        position, end_offset = truncation_point(active, offset)
         active.indexes.load()
-        found = as_if_cut_at(active, position, lambda: look(kept, end_offset))
+        found = as_if_truncated_at(active, position, lambda: read(kept, end_offset))
         held, directory = active.open_shared(), self._dir.files.disk.hold(self._dir.path)
         while len(self._segments) > len(kept):
             self.bases.pop()
@@ -116,7 +116,7 @@ class SegmentList(Sequence[Segment]):
         truncate_segment(active, position, end_offset, held)
         held.file.sync()
         directory.sync_dir(self._dir.path)
-        self.summary.cut()
+        self.summary.truncated()
         return end_offset, found
 
     def restart(self, offset: int, now_ms: int, drop: Drop, before: Callable[[], None]) -> None:
@@ -146,7 +146,7 @@ class SegmentList(Sequence[Segment]):
         directory.sync_dir(path)
         self._segments[:], self.bases[:] = [fresh], [offset]
         self.active = fresh
-        self.summary.cut()
+        self.summary.truncated()
 
     def replace(
         self, old: Sequence[Segment], swap: Callable[[], tuple[Segment, list[Path]]]

@@ -38,7 +38,7 @@ class SegmentSummary:
         if self._closed_bytes is not None:
             self._closed_bytes += closed.size_bytes
 
-    def cut(self) -> None:
+    def truncated(self) -> None:
         """Update after segments were removed from the end, or all were replaced by a new one."""
         del self._newest[len(self._segments) - 1 :]
         self._closed_bytes = None

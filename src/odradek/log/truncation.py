@@ -37,11 +37,11 @@ def truncate_to(log: Log, offset: int) -> bool:
         truncate_fully_and_start_at(log, offset)
         return True
     try:
-        end, (producers, notes) = log.segments.cut(offset, partial(_load, log), partial(_drop, log))
+        end, (producers, notes) = log.segments.truncate(offset, partial(_load, log), partial(_drop, log))
         # Records below the log start stay deleted.
         end = max(end, min(log.log_start_offset, offset))
         log.reset_offsets(min(log.log_start_offset, end), end)
-        _after_cut(log, producers, notes)
+        _after_truncation(log, producers, notes)
     except OSError as error:
         raise log.partition_dir.failed(error) from error
     return True
@@ -56,7 +56,7 @@ def truncate_fully_and_start_at(log: Log, offset: int, *, now_ms: int = 0) -> No
         log.segments.restart(offset, now_ms, partial(_drop, log), partial(_before_restart, log, offset, snapshots))
         log.reset_offsets(offset, offset)
         log.epochs.clear()
-        _after_cut(log, producers, [])
+        _after_truncation(log, producers, [])
     except OSError as error:
         raise log.partition_dir.failed(error) from error
 
@@ -83,7 +83,7 @@ def _load(log: Log, segments: list[Segment], end: int) -> tuple[ProducerState, l
     return load_producers(log.partition_dir.files.disk, log.directory, segments, end, notes), notes
 
 
-def _after_cut(log: Log, producers: ProducerState, notes: list[str]) -> None:
+def _after_truncation(log: Log, producers: ProducerState, notes: list[str]) -> None:
     end = log.log_end_offset
     log.truncation_count += 1
     log.on_truncated()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _log = get_logger("replica.failback")
 
 
-def cut_leader(partition: Partition, offset: int, *, starts_over: bool = False) -> bool:
+def truncate_leader(partition: Partition, offset: int, *, starts_over: bool = False) -> bool:
     """Truncate the log to `offset` (the exclusive end), or begin there if its start is later.
 
     The state of followers is reset: until their next fetch, earlier responses may still be in flight.
@@ -114,6 +114,6 @@ def _scan(below: Below, held: SharedFile, position: int, end: int, end_offset: i
     below.has_gaps = below.end < end_offset
 
 
-def replicas_not_cut(partition: Partition) -> list[int]:
+def replicas_not_truncated(partition: Partition) -> list[int]:
     """The replicas without an accepted fetch since the cut of their leader."""
     return sorted(each for each, follower in partition.in_sync.followers.items() if follower.log_end_offset < 0)

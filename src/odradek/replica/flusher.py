@@ -91,7 +91,7 @@ class Flusher:
             self._on_failed(error)
             if not is_out_of_descriptors(error.__cause__) or partition.closed or log.is_detached:
                 return False
-            log.flush_state.undone()
+            log.flush_state.undo()
             await asyncio.sleep(NO_SPACE_PAUSE_S)
             return True
         return False

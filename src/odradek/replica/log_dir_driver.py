@@ -219,7 +219,7 @@ class LogDirMoves:
             await self._manager.disk.run_blocking(work)
         except StorageError as error:
             if is_out_of_descriptors(error.__cause__) and not move.future.is_detached:
-                move.future.flush_state.undone()
+                move.future.flush_state.undo()
             raise
         if self._is_current(move):
             move.future.finish_flush(end_offset)

@@ -38,7 +38,7 @@ def test_a_flush_that_was_held_up_is_done_whole_by_the_next() -> None:
             log.flush()
         assert is_out_of_descriptors(held_up.value.__cause__)
         disk.faults = DiskFaults()
-        log.flush_state.undone()
+        log.flush_state.undo()
         log.flush()
         disk.lose_power()
         after = opened(disk, LOOSE, log.recovery_point)

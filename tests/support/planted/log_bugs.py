@@ -19,7 +19,7 @@ IN_WALKS = (
     ),
     Bug(
         "recovery point not taken back at a cut",
-        _TRUNCATION + "_after_cut",
+        _TRUNCATION + "_after_truncation",
         "log.on_truncated()",
         "pass",
         "after a cut and a loss of power, what was written behind the cut is believed to be durable",
@@ -54,21 +54,21 @@ IN_WALKS = (
     ),
     Bug(
         "cut leaves the epochs",
-        _TRUNCATION + "_after_cut",
+        _TRUNCATION + "_after_truncation",
         "log.epochs.truncate_from_end(end)",
         "pass",
         "a follower gets epochs that were truncated",
     ),
     Bug(
         "cut leaves the producers",
-        _TRUNCATION + "_after_cut",
+        _TRUNCATION + "_after_truncation",
         "known, log.producers = log.producers, producers",
         "known = log.producers",
         "a batch that was cut off is taken for a duplicate",
     ),
     Bug(
         "cut keeps the batch that it falls on",
-        "log.segment_list:SegmentList.cut",
+        "log.segment_list:SegmentList.truncate",
         "truncate_segment(active, position, end_offset, held)",
         "truncate_segment(active, position + next(active.headers(position))[1].size_bytes, end_offset, held)",
         "an offset is given twice",
@@ -110,7 +110,7 @@ IN_WALKS = (
     ),
     Bug(
         "newest times outlive a cut",
-        _SUMMARY + "cut",
+        _SUMMARY + "truncated",
         "del self._newest[len(self._segments) - 1 :]",
         "pass",
         "a time is looked for where it was before the cut",

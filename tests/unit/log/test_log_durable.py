@@ -196,13 +196,13 @@ def a_kill_behind_a_flush(home: Home) -> None:
 def a_flush_that_found_no_file(home: Home) -> None:
     several_segments(home)
     home.log.flush_state.begin(home.log.log_end_offset)
-    home.log.flush_state.undone()
+    home.log.flush_state.undo()
 
 
 def such_a_flush_of_an_aborted_transaction(home: Home) -> None:
     home.abort()
     home.log.flush_state.begin(home.log.log_end_offset)
-    home.log.flush_state.undone()
+    home.log.flush_state.undo()
 
 
 HISTORIES: list[Callable[[Home], None]] = [

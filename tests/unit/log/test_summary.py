@@ -85,7 +85,7 @@ def test_totals_stay_right_while_segments_come_and_go(tmp_path: Path, times: tup
     shelf.roll(5)
     shelf.check()
     del shelf.segments[-2:], shelf.bases[-2:]
-    shelf.summary.cut()
+    shelf.summary.truncated()
     shelf.check()
     del shelf.segments[:1], shelf.bases[:1]
     shelf.summary.dropped()
@@ -182,7 +182,7 @@ def with_three(tmp_path: Path) -> Shelf:
 def test_truncated_or_dropped_segments_have_no_aborted_transactions(tmp_path: Path) -> None:
     shelf = with_three(tmp_path)
     del shelf.segments[3:], shelf.bases[3:]
-    shelf.summary.cut()
+    shelf.summary.truncated()
     assert shelf.aborted() == [0, 20]
     del shelf.segments[:2], shelf.bases[:2]
     shelf.summary.dropped()

@@ -19,7 +19,7 @@ from odradek.log.rolling import roll
 from odradek.metadata.model import PartitionImage
 from odradek.record.batch import patch_base_offset, patch_leader_epoch
 from odradek.record.control import transaction_marker
-from odradek.replica.failback import cut_leader, replicas_not_cut, scan_below
+from odradek.replica.failback import replicas_not_truncated, scan_below, truncate_leader
 from odradek.replica.followers import follower_fetched
 from odradek.replica.following import append_from_leader, handle_out_of_range, truncate_to_divergence
 from odradek.replica.leadership import apply_image
@@ -92,7 +92,7 @@ class Pair:
         """Until the leader knows that its follower is cut."""
         for _ in range(6):
             self.fetch()
-        assert replicas_not_cut(self.leader) == []
+        assert replicas_not_truncated(self.leader) == []
 
     def mirror(self, *epochs: int) -> None:
         """All are cut: batches of the source come."""
@@ -127,8 +127,8 @@ def test_a_follower_has_what_its_leader_was_cut_to(
 ) -> None:
     pair.fill(pair.leader, *leader)
     pair.fill(pair.follower, *follower)
-    assert cut_leader(pair.leader, offset)
-    assert replicas_not_cut(pair.leader) == [FOLLOWER]
+    assert truncate_leader(pair.leader, offset)
+    assert replicas_not_truncated(pair.leader) == [FOLLOWER]
     pair.settle()
     for each in (pair.leader, pair.follower):
         assert each.log.log_end_offset == each.log.high_watermark == offset
@@ -144,7 +144,7 @@ def test_epochs_without_a_record_are_cut_too(pair: Pair) -> None:
     for each in (pair.leader, pair.follower):
         pair.fill(each, 3)
         each.log.assign_epoch(9, 1)
-    assert cut_leader(pair.leader, 1)
+    assert truncate_leader(pair.leader, 1)
     pair.settle()
     pair.mirror(7)
     assert pair.follower.log.epochs.entries() == pair.leader.log.epochs.entries() == [(3, 0), (7, 1)]
@@ -154,7 +154,7 @@ def test_epochs_without_a_record_are_cut_too(pair: Pair) -> None:
 def test_a_log_that_starts_over_begins_where_the_source_does(pair: Pair, *, start: int) -> None:
     for each in (pair.leader, pair.follower):
         pair.fill(each, 3, 8, 8)
-    assert cut_leader(pair.leader, start, starts_over=True)
+    assert truncate_leader(pair.leader, start, starts_over=True)
     pair.settle()
     for each in (pair.leader, pair.follower):
         assert (each.log.log_start_offset, each.log.log_end_offset) == (start, start)
@@ -167,7 +167,7 @@ def test_a_cut_below_what_was_deleted_goes_back_to_there(pair: Pair) -> None:
         pair.fill(each, 3, 8, 8, 8)
     pair.settle()
     delete_records(pair.leader.log, 2)
-    assert cut_leader(pair.leader, 1)
+    assert truncate_leader(pair.leader, 1)
     pair.settle()
     assert (pair.leader.log.log_start_offset, pair.leader.log.log_end_offset) == (1, 1)
     pair.mirror(7)
@@ -179,7 +179,7 @@ def test_a_follower_that_compacted_for_what_is_cut_gets_all_again(pair: Pair) ->
     for each in (pair.leader, pair.follower):
         pair.fill(each, 3, 3, 8, 8)
     pair.follower.log.cleaned_offset = 3
-    cut_leader(pair.leader, 2)
+    truncate_leader(pair.leader, 2)
     assert pair.fetch()
     assert pair.follower.log.log_end_offset == 0
     pair.settle()
@@ -190,9 +190,9 @@ def test_a_follower_that_asked_before_the_cut_is_asked_for_again(pair: Pair) -> 
     """What it was sent then may come into its log later."""
     pair.fill(pair.leader, 3, 3, 8)
     pair.fetch()
-    assert replicas_not_cut(pair.leader) == []
-    cut_leader(pair.leader, 2)
-    assert replicas_not_cut(pair.leader) == [FOLLOWER]
+    assert replicas_not_truncated(pair.leader) == []
+    truncate_leader(pair.leader, 2)
+    assert replicas_not_truncated(pair.leader) == [FOLLOWER]
 
 
 def test_nothing_is_cut_while_the_in_sync_set_changes(pair: Pair) -> None:
@@ -200,7 +200,7 @@ def test_nothing_is_cut_while_the_in_sync_set_changes(pair: Pair) -> None:
     pair.leader.in_sync.pending = pair.leader.in_sync.maybe_shrink(
         leader_epoch=EPOCH, partition_epoch=1, leader_end_offset=3, now_ms=10**9, max_lag_ms=1
     )
-    assert not cut_leader(pair.leader, 2)
+    assert not truncate_leader(pair.leader, 2)
     assert pair.leader.log.log_end_offset == 3
 
 

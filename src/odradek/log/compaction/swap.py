@@ -105,13 +105,13 @@ def complete_swap(disk: Disk, directory: Path, notes: list[str]) -> None:
         if replaced:
             notes.append(f"{directory.name}: the compacted segment {base} replaces {replaced} old ones")
         else:
-            _cut_before(disk, directory, base, names)
+            _truncate_before(disk, directory, base, names)
         _install(disk, directory, base)
     if swapped:
         disk.sync_dir(directory)
 
 
-def _cut_before(disk: Disk, directory: Path, base: int, names: Sequence[str]) -> None:
+def _truncate_before(disk: Disk, directory: Path, base: int, names: Sequence[str]) -> None:
     """Truncate the segment before a new one at its start, durably."""
     logs = [int(name.removesuffix(".log")) for name in names if name.endswith(".log")]
     before = max((each for each in logs if each < base), default=None)

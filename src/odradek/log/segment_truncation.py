@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def as_if_cut_at(segment: Segment, position: int, look: Callable[[], T]) -> T:
-    """Call `look` as if the segment ended at `position` (exclusive). The indexes are loaded, and are not truncated."""
+def as_if_truncated_at(segment: Segment, position: int, read: Callable[[], T]) -> T:
+    """Call `read` as if the segment ended at `position` (exclusive). The indexes are loaded, and are not truncated."""
     size_bytes, segment.batches.size_bytes = segment.size_bytes, position
-    segment.was_cut()
+    segment.truncated()
     try:
-        return look()
+        return read()
     finally:
         segment.batches.size_bytes = size_bytes
 
@@ -34,6 +34,6 @@ def truncate_segment(segment: Segment, position: int, end_offset: int, held: Sha
     held = held or segment.open_shared()
     held.file.truncate(position)
     segment.batches.size_bytes = position
-    segment.verification.cut(position)
+    segment.verification.truncated(position)
     segment.indexes.truncate(end_offset, position)
-    segment.was_cut()
+    segment.truncated()
