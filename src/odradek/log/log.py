@@ -402,10 +402,10 @@ class Log:
     def _clear_listeners(self) -> None:
         # Listeners and the log form reference cycles. After thousands of deletions Python's garbage collector would
         # have to find them all in one iteration of the loop.
-        self.on_cleaned_range_truncated: Callable[[], None] = _nothing
-        self.on_truncated: Callable[[], None] = _nothing
+        self.on_cleaned_range_truncated: Callable[[], None] = _no_op
+        self.on_truncated: Callable[[], None] = _no_op
         self.damage.clear_listener()
 
 
-def _nothing() -> None:
+def _no_op() -> None:
     """No listener."""

@@ -194,8 +194,8 @@ class ProducerState:
             supports_epoch_bump: the producer's epoch rises with every end of a transaction (KIP-890).
         """
         verification = self._verifications.get(producer_id)
-        asked = (producer_epoch, supports_epoch_bump)
-        if verification is None or (verification.producer_epoch, verification.supports_epoch_bump) != asked:
+        requested = (producer_epoch, supports_epoch_bump)
+        if verification is None or (verification.producer_epoch, verification.supports_epoch_bump) != requested:
             is_newest = verification is None or verification.producer_epoch <= producer_epoch
             verification = Verification(producer_epoch, supports_epoch_bump=supports_epoch_bump)
             if is_newest:

@@ -63,8 +63,8 @@ def fallen_out(image: MetadataImage, node_id: int) -> list[str]:
 def is_draining(image: MetadataImage, node_id: int) -> bool:
     """Whether a broker hands over its work, be it by `odradek drain` or because it stops."""
     own = image.brokers.get(node_id)
-    asked = DRAIN_KEY in image.config(ResourceType.BROKER, str(node_id))
-    return asked or (own is not None and own.in_controlled_shutdown)
+    requested = DRAIN_KEY in image.config(ResourceType.BROKER, str(node_id))
+    return requested or (own is not None and own.in_controlled_shutdown)
 
 
 def led_partitions(image: MetadataImage, node_id: int) -> tuple[int, int]:

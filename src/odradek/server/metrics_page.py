@@ -23,26 +23,26 @@ class MetricsPage:
         """`processes`: include the metrics of the process."""
         self._families = families
         self._processes = processes
-        self._making: asyncio.Task[Page] | None = None
+        self._building: asyncio.Task[Page] | None = None
 
     def page(self) -> asyncio.Future[Page]:
         """The page as of now, or as of when the one was begun that is under way."""
-        if self._making is None:
-            self._making = asyncio.get_running_loop().create_task(self._make())
-            self._making.add_done_callback(self._made)
-        return self._making
+        if self._building is None:
+            self._building = asyncio.get_running_loop().create_task(self._build())
+            self._building.add_done_callback(self._on_page)
+        return self._building
 
-    async def _make(self) -> Page:
+    async def _build(self) -> Page:
         families = await self._families()
         return Page(await off_loop(partial(exposition, families, processes=self._processes)))
 
-    def _made(self, making: asyncio.Task[Page]) -> None:
-        self._making = None
-        if not making.cancelled() and (error := making.exception()) is not None:
+    def _on_page(self, building: asyncio.Task[Page]) -> None:
+        self._building = None
+        if not building.cancelled() and (error := building.exception()) is not None:
             _log.bug("metrics cannot be shown", error)
 
     async def stop(self) -> None:
         """Cancel the scrape under way."""
-        if self._making is not None:
-            self._making.cancel()
-            await asyncio.gather(self._making, return_exceptions=True)
+        if self._building is not None:
+            self._building.cancel()
+            await asyncio.gather(self._building, return_exceptions=True)

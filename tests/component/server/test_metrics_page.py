@@ -107,10 +107,10 @@ def test_a_page_under_way_ends_with_the_node() -> None:
 
         async def talk(port: int) -> None:
             answer = asyncio.create_task(get(port))
-            await eventually_async(lambda: page._making is not None)
+            await eventually_async(lambda: page._building is not None)
             await page.stop()
             assert (await answer).startswith(b"HTTP/1.1 500 ")
-            assert page._making is None
+            assert page._building is None
 
         await served({b"/metrics": page.page}, talk)
 

@@ -40,18 +40,18 @@ def test_a_rate_is_never_below_zero() -> None:
 def test_what_falls_has_begun_again_from_zero() -> None:
     recent = Recent(0)
     recent.begin(MINUTE_MS)
-    assert recent.gained("records", (50, 1)) == [50, 1]
+    assert recent.increase("records", (50, 1)) == [50, 1]
     recent.begin(2 * MINUTE_MS)
-    assert recent.gained("records", (20, 2)) == [20, 2]
+    assert recent.increase("records", (20, 2)) == [20, 2]
     recent.begin(3 * MINUTE_MS)
-    assert recent.gained("records", (25, 2)) == [5, 0]
+    assert recent.increase("records", (25, 2)) == [5, 0]
 
 
 def test_scrapes_keep_no_more_than_a_minute() -> None:
     recent = Recent(0)
     for second in range(1, 1000):
         recent.begin(second * 1000)
-        recent.gained("records", (second,))
+        recent.increase("records", (second,))
     assert 60 <= recent.seconds < 72
     assert len(recent._kept) <= 8
 

@@ -61,7 +61,7 @@ class ScramUsers:
         if credentials is not self._seen:
             self._refresh(credentials)
         # Made for those that exist as well: it takes the same time.
-        other = self._made_up(name)
+        other = self._decoy(name)
         found = credentials.get((name, self.mechanism.number))
         return (other, False) if found is None else (found, True)
 
@@ -75,7 +75,7 @@ class ScramUsers:
         self._key = hmac.digest(self._secret, b"unknown users" + first, "sha256")
         self._seen = credentials
 
-    def _made_up(self, name: str) -> ScramCredential:
+    def _decoy(self, name: str) -> ScramCredential:
         seed = f"{self.mechanism.name}:{name}".encode()
         blocks = (
             hmac.digest(self._key, bytes([block]) + seed, "sha512") for block in range(1 + self._salt_bytes // 64)

@@ -74,13 +74,13 @@ def server_context(config: TlsConfig, read: ReadFile) -> TlsContext:
     context.verify_mode = _client_auth(config)
     trusted = load_trusted(config, read)
     if trusted is not None:
-        _trust(context, trusted)
+        _add_trusted(context, trusted)
     elif context.verify_mode != ssl.CERT_NONE:
         raise TlsSettingError(
             f"ssl.client.auth={config.client_auth} needs ssl.truststore.location, or ssl.truststore.certificates"
         )
     _agree(context, config)
-    _show(context, identity)
+    _load_chain(context, identity)
     return TlsContext(context, identity)
 
 
@@ -100,11 +100,11 @@ def client_context(config: TlsConfig, read: ReadFile) -> TlsContext:
     if trusted is None:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     else:
-        _trust(context, trusted)
+        _add_trusted(context, trusted)
     _agree(context, config)
     identity = load_identity(config, read)
     if identity is not None:
-        _show(context, identity)
+        _load_chain(context, identity)
     return TlsContext(context, identity)
 
 
@@ -115,7 +115,7 @@ def _client_auth(config: TlsConfig) -> ssl.VerifyMode:
     return mode
 
 
-def _trust(context: ssl.SSLContext, trusted: list[x509.Certificate]) -> None:
+def _add_trusted(context: ssl.SSLContext, trusted: list[x509.Certificate]) -> None:
     context.load_verify_locations(cadata=b"".join(each.public_bytes(Encoding.DER) for each in trusted))
 
 
@@ -171,7 +171,7 @@ def openssl_name(suite: str) -> str:
     return "-".join(parts).replace("_", "-")
 
 
-def _show(context: ssl.SSLContext, identity: Identity) -> None:
+def _load_chain(context: ssl.SSLContext, identity: Identity) -> None:
     with _file_in_memory(identity.to_pem()) as path:
         try:
             context.load_cert_chain(path)

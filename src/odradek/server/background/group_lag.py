@@ -231,9 +231,9 @@ def _in_requests(
 def _request(keys: Sequence[PartitionKey], offsets: dict[PartitionKey, Sequence[int]]) -> ListOffsetsRequest:
     topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
     for topic, number in keys:
-        asked = ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=LATEST)
+        requested = ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=LATEST)
         if offsets[topic, number]:
-            asked.unknown_tagged_fields = (offset_times_field(offsets[topic, number]),)
-        topics[topic].append(asked)
+            requested.unknown_tagged_fields = (offset_times_field(offsets[topic, number]),)
+        topics[topic].append(requested)
     named = [ListOffsetsTopic(name=topic, partitions=partitions) for topic, partitions in topics.items()]
     return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=named)

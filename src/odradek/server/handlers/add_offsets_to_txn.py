@@ -21,22 +21,24 @@ from odradek.server.handlers.shared import fenced_code, transaction_request
 FIRST_FENCED_VERSION = 2
 
 
-async def handle(context: RequestContext, asked: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+async def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     """Add the group's partition."""
     try:
-        request = transaction_request(context, asked.transactional_id, asked.producer_id, asked.producer_epoch)
-        if not asked.group_id:
+        transaction = transaction_request(
+            context, request.transactional_id, request.producer_id, request.producer_epoch
+        )
+        if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
-        check(context, AclOperation.READ, AclResourceType.GROUP, asked.group_id)
+        check(context, AclOperation.READ, AclResourceType.GROUP, request.group_id)
         groups = context.broker.coordinator
-        partition_id = groups.partition_for(asked.group_id)
+        partition_id = groups.partition_for(request.group_id)
         if partition_id is None:
             # Clients send FindCoordinator for the group, which creates the topic, only after this response.
-            await groups.find_coordinator(asked.group_id, context.listener_name)
-            partition_id = groups.partition_for(asked.group_id)
+            await groups.find_coordinator(request.group_id, context.listener_name)
+            partition_id = groups.partition_for(request.group_id)
         if partition_id is None:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} does not exist yet")
-        await context.broker.transactions.add_partitions(request, [(OFFSETS_TOPIC, partition_id)])
+        await context.broker.transactions.add_partitions(transaction, [(OFFSETS_TOPIC, partition_id)])
     except ApiError as error:
         return AddOffsetsToTxnResponse(error_code=fenced_code(error.code, context.api_version, FIRST_FENCED_VERSION))
     return AddOffsetsToTxnResponse()

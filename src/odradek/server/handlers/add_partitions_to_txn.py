@@ -41,14 +41,14 @@ async def handle(context: RequestContext, request: AddPartitionsToTxnRequest) ->
     """Add for one producer, or add and verify for each of many."""
     turns = Turns(PARTITIONS_PER_TURN)
     if context.api_version < BATCH_VERSION:
-        asked = AddPartitionsToTxnTransaction(
+        requested = AddPartitionsToTxnTransaction(
             transactional_id=request.v3_and_below_transactional_id,
             producer_id=request.v3_and_below_producer_id,
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        codes = await _answer(context, asked, turns)
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _results(asked.topics, codes, turns))
+        codes = await _answer(context, requested, turns)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _results(requested.topics, codes, turns))
     if not may_act_as_broker(context):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     response = AddPartitionsToTxnResponse()
@@ -61,13 +61,13 @@ async def handle(context: RequestContext, request: AddPartitionsToTxnRequest) ->
     return response
 
 
-async def _answer(context: RequestContext, asked: AddPartitionsToTxnTransaction, turns: Turns) -> Codes:
+async def _answer(context: RequestContext, requested: AddPartitionsToTxnTransaction, turns: Turns) -> Codes:
     image = context.broker.image
     batched = context.api_version >= BATCH_VERSION
     mirrors = context.broker.replicas.mirrors
     partitions: dict[TopicPartition, None] = {}
     refused: dict[TopicPartition, ErrorCode] = {}
-    for topic in asked.topics:
+    for topic in requested.topics:
         is_forbidden = not batched and not _may_write(context, topic.name)
         for number in topic.partitions:
             partitions[topic.name, number] = None
@@ -80,14 +80,14 @@ async def _answer(context: RequestContext, asked: AddPartitionsToTxnTransaction,
             await turns.spend()
     try:
         if not batched:
-            check(context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, asked.transactional_id)
+            check(context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, requested.transactional_id)
         if refused:
             return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
         request = transaction_request(
-            context, asked.transactional_id, asked.producer_id, asked.producer_epoch, bumps=batched
+            context, requested.transactional_id, requested.producer_id, requested.producer_epoch, bumps=batched
         )
         codes = await add_or_verify(
-            context.broker.transactions, request, list(partitions), verify_only=batched and asked.verify_only
+            context.broker.transactions, request, list(partitions), verify_only=batched and requested.verify_only
         )
     except ApiError as error:
         codes = dict.fromkeys(partitions, error.code)

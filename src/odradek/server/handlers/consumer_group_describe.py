@@ -21,8 +21,8 @@ from odradek.server.context import RequestContext
 async def handle(context: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
     """Describe each group in the order asked for."""
     may = {name: context.authorize(AclOperation.DESCRIBE, AclResourceType.GROUP, name) for name in request.group_ids}
-    asked = [name for name in request.group_ids if may[name]]
-    groups = await context.broker.coordinator.describe_consumer_groups(asked)
+    requested = [name for name in request.group_ids if may[name]]
+    groups = await context.broker.coordinator.describe_consumer_groups(requested)
     groups = [each if _may_know_topics(context, each) else _with_forbidden_topics(each) for each in groups]
     if request.include_authorized_operations:
         for group in groups:

@@ -19,14 +19,14 @@ from odradek.server.handlers.delegation import check_may_request
 
 async def handle(context: RequestContext, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
     """Make a token."""
-    response = await _made(context, request)
+    response = await _create(context, request)
     if context.api_version < 3:
         response.token_requester_principal_type = response.token_requester_principal_name = ""
     return response
 
 
-async def _made(context: RequestContext, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
-    asker_type, _, asker_name = context.principal.partition(":")
+async def _create(context: RequestContext, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
+    requester_type, _, requester_name = context.principal.partition(":")
     try:
         check_may_request(context)
         _check_owner(context, request)
@@ -34,10 +34,10 @@ async def _made(context: RequestContext, request: CreateDelegationTokenRequest) 
     except ApiError as error:
         return CreateDelegationTokenResponse(
             error_code=error.code,
-            principal_type=request.owner_principal_type or asker_type,
-            principal_name=request.owner_principal_name or asker_name,
-            token_requester_principal_type=asker_type,
-            token_requester_principal_name=asker_name,
+            principal_type=request.owner_principal_type or requester_type,
+            principal_name=request.owner_principal_name or requester_name,
+            token_requester_principal_type=requester_type,
+            token_requester_principal_name=requester_name,
             issue_timestamp_ms=-1,
             expiry_timestamp_ms=-1,
             max_timestamp_ms=-1,

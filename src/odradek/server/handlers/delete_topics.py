@@ -42,19 +42,19 @@ def _with_topics(request: DeleteTopicsRequest, topics: list[DeleteTopicState]) -
     return replace(request, topics=topics if request.topics else [], topic_names=names if request.topic_names else [])
 
 
-def _refusal(context: RequestContext, image: MetadataImage, asked: DeleteTopicState) -> DeletableTopicResult | None:
+def _refusal(context: RequestContext, image: MetadataImage, requested: DeleteTopicState) -> DeletableTopicResult | None:
     """The result for a topic that the client may not delete; None if it may, or if there is no such topic."""
-    topic = image.topics_by_id.get(asked.topic_id) if asked.name is None else image.topic(asked.name)
-    name = asked.name if topic is None else topic.name
+    topic = image.topics_by_id.get(requested.topic_id) if requested.name is None else image.topic(requested.name)
+    name = requested.name if topic is None else topic.name
     if name is None:
-        return DeletableTopicResult(name=None, topic_id=asked.topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+        return DeletableTopicResult(name=None, topic_id=requested.topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if context.is_allowed(AclOperation.DELETE, AclResourceType.CLUSTER, CLUSTER_NAME):
         may_on_cluster(context, AclOperation.DELETE)  # now for the audit log
         return None
     if not may_describe(context, name):
         return DeletableTopicResult(
-            name=asked.name, topic_id=asked.topic_id, error_code=code, error_message=TOPIC_REFUSED
+            name=requested.name, topic_id=requested.topic_id, error_code=code, error_message=TOPIC_REFUSED
         )
     if topic is None or context.authorize(AclOperation.DELETE, AclResourceType.TOPIC, name):
         return None

@@ -23,8 +23,8 @@ from odradek.server.context import RequestContext
 async def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describe each group in the order asked for."""
     may = {name: context.authorize(AclOperation.DESCRIBE, AclResourceType.GROUP, name) for name in request.groups}
-    asked = [name for name in request.groups if may[name]]
-    groups = await context.broker.coordinator.describe_groups(asked, context.api_version)
+    requested = [name for name in request.groups if may[name]]
+    groups = await context.broker.coordinator.describe_groups(requested, context.api_version)
     groups += [_refused(name) for name, allowed in may.items() if not allowed]
     if request.include_authorized_operations:
         for group in groups:
@@ -34,7 +34,7 @@ async def handle(context: RequestContext, request: DescribeGroupsRequest) -> Des
                 )
     response = DescribeGroupsResponse(groups=groups)
     if asks_for_timelines(request):
-        response.unknown_tagged_fields = [timelines_field(await context.broker.coordinator.timelines(asked))]
+        response.unknown_tagged_fields = [timelines_field(await context.broker.coordinator.timelines(requested))]
     return response
 
 

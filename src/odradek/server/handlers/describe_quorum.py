@@ -17,10 +17,10 @@ _FIRST_WITH_DIRECTORIES = 2
 
 async def handle(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """The quorum's one partition; any other is unknown."""
-    asked = [
+    requested = [
         (topic.topic_name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     ]
-    if asked != [(METADATA_TOPIC, 0)]:
+    if requested != [(METADATA_TOPIC, 0)]:
         return DescribeQuorumResponse(
             error_message=None,
             topics=[

@@ -19,14 +19,14 @@ FIRST_FENCED_VERSION = 2
 BUMPING_VERSION = 5
 
 
-async def handle(context: RequestContext, asked: EndTxnRequest) -> EndTxnResponse:
+async def handle(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
     """Decide the end of the transaction."""
     bumps = context.api_version >= BUMPING_VERSION
     try:
-        request = transaction_request(
-            context, asked.transactional_id, asked.producer_id, asked.producer_epoch, bumps=bumps
+        transaction = transaction_request(
+            context, request.transactional_id, request.producer_id, request.producer_epoch, bumps=bumps
         )
-        producer_id, epoch = await context.broker.transactions.end(request, commit=asked.committed)
+        producer_id, epoch = await context.broker.transactions.end(transaction, commit=request.committed)
     except ApiError as error:
         return EndTxnResponse(error_code=fenced_code(error.code, context.api_version, FIRST_FENCED_VERSION))
     return EndTxnResponse(producer_id=producer_id, producer_epoch=epoch) if bumps else EndTxnResponse()

@@ -68,7 +68,7 @@ def handle(
         return after_logs_created(context, request, handle)
     searches: list[_Search] = []
     image = context.broker.image
-    twice, times = _named_twice(request), _OffsetTimes()
+    twice, times = _duplicates(request), _OffsetTimes()
     response = ListOffsetsResponse()
     for topic in request.topics:
         answers = []
@@ -113,7 +113,7 @@ def _time_of(partition: Partition, offset: int) -> int:
     return NO_RECORD_TIME if found is None else found
 
 
-def _named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
+def _duplicates(request: ListOffsetsRequest) -> set[tuple[str, int]]:
     seen: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
     for topic in request.topics:

@@ -35,10 +35,10 @@ async def handle(context: RequestContext, request: OffsetCommitRequest) -> Offse
     answers: list[OffsetCommitResponseTopic] = []
     group_refusal = refusal(context, AclOperation.READ, AclResourceType.GROUP, request.group_id)
     known: list[tuple[OffsetCommitRequestTopic, OffsetCommitResponseTopic]] = []
-    for asked in request.topics:
-        answer = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
+    for requested in request.topics:
+        answer = OffsetCommitResponseTopic(name=requested.name, topic_id=requested.topic_id)
         answers.append(answer)
-        topic = await _existing(context, image, asked, group_refusal, answer, turns)
+        topic = await _authorized_part(context, image, requested, group_refusal, answer, turns)
         if topic.partitions:
             known.append((topic, answer))
     if known:
@@ -57,27 +57,27 @@ async def handle(context: RequestContext, request: OffsetCommitRequest) -> Offse
     return OffsetCommitResponse(topics=answers)
 
 
-async def _existing(
+async def _authorized_part(
     context: RequestContext,
     image: MetadataImage,
-    asked: OffsetCommitRequestTopic,
+    requested: OffsetCommitRequestTopic,
     group_refusal: ErrorCode | None,
     answer: OffsetCommitResponseTopic,
     turns: Turns,
 ) -> OffsetCommitRequestTopic:
     """The part of a topic that exists and may be read, by name and id; the rest is refused in `answer`."""
     by_id = context.api_version >= TOPIC_ID_VERSION
-    topic = image.topics_by_id.get(asked.topic_id) if by_id else image.topic(asked.name)
-    existing = OffsetCommitRequestTopic(name=asked.name)
+    topic = image.topics_by_id.get(requested.topic_id) if by_id else image.topic(requested.name)
+    existing = OffsetCommitRequestTopic(name=requested.name)
     code = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    name = asked.name if topic is None else topic.name
+    name = requested.name if topic is None else topic.name
     if group_refusal is not None:
         topic, code = None, group_refusal
     elif (topic is not None or not by_id) and not may_read(context, name):
         topic, code = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if topic is not None:
         existing.name, existing.topic_id = topic.name, topic.topic_id
-    for each in asked.partitions:
+    for each in requested.partitions:
         if topic is not None and each.partition_index in topic.partitions:
             existing.partitions.append(each)
         else:

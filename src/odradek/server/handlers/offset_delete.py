@@ -30,15 +30,15 @@ async def handle(context: RequestContext, request: OffsetDeleteRequest) -> Offse
         return OffsetDeleteResponse(error_code=code)
     answers: list[OffsetDeleteResponseTopic] = []
     known: list[OffsetDeleteRequestTopic] = []
-    for asked in request.topics:
-        answer = OffsetDeleteResponseTopic(name=asked.name)
+    for requested in request.topics:
+        answer = OffsetDeleteResponseTopic(name=requested.name)
         answers.append(answer)
-        topic, code = image.topic(asked.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if not may_read(context, asked.name):
+        topic, code = image.topic(requested.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not may_read(context, requested.name):
             topic, code = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        existing = OffsetDeleteRequestTopic(name=asked.name)
+        existing = OffsetDeleteRequestTopic(name=requested.name)
         known.append(existing)
-        for each in asked.partitions:
+        for each in requested.partitions:
             if topic is not None and each.partition_index in topic.partitions:
                 existing.partitions.append(each)
             else:

@@ -67,10 +67,10 @@ async def _fetch(
         response.topics = [each for each in response.topics if is_listed(context, each.name)]
         _name_ids(image, response, by_id)
         return response
-    asked = group.topics
+    requested = group.topics
     known: list[OffsetFetchRequestTopics] = []
     refused: dict[int, ErrorCode] = {}
-    for place, each in enumerate(asked):
+    for place, each in enumerate(requested):
         topic = image.topics_by_id.get(each.topic_id) if by_id else image.topic(each.name)
         if topic is None and by_id:
             refused[place] = ErrorCode.UNKNOWN_TOPIC_ID
@@ -90,7 +90,7 @@ async def _fetch(
         return response
     found = iter(response.topics)
     response.topics = [
-        _refused(each, refused[place]) if place in refused else next(found) for place, each in enumerate(asked)
+        _refused(each, refused[place]) if place in refused else next(found) for place, each in enumerate(requested)
     ]
     return response
 
@@ -106,13 +106,13 @@ def _name_ids(image: MetadataImage, response: OffsetFetchResponseGroup, by_id: b
     response.topics = [answer for answer in response.topics if image.topic(answer.name) is not None]
 
 
-def _refused(asked: OffsetFetchRequestTopics, code: int) -> OffsetFetchResponseTopics:
+def _refused(requested: OffsetFetchRequestTopics, code: int) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(
-        name=asked.name,
-        topic_id=asked.topic_id,
+        name=requested.name,
+        topic_id=requested.topic_id,
         partitions=[
             OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="", error_code=code)
-            for index in asked.partition_indexes
+            for index in requested.partition_indexes
         ],
     )
 

@@ -36,10 +36,10 @@ async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Tx
     """Commit for existing partitions, and merge the results in the order of the request."""
     image, turns = context.broker.image, Turns(PARTITIONS_PER_TURN)
     codes: dict[tuple[str, int], int] = {}
-    asked = request.topics
+    requested = request.topics
     refused = refusal(context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id)
     refused = refused or refusal(context, AclOperation.READ, AclResourceType.GROUP, request.group_id)
-    existing = [await _existing(context, image, topic, refused, codes, turns) for topic in asked]
+    existing = [await _authorized_part(context, image, topic, refused, codes, turns) for topic in requested]
     request.topics = [topic for topic in existing if topic.partitions]
     if request.topics:
         try:
@@ -55,7 +55,7 @@ async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Tx
                     codes[topic.name, partition.partition_index] = code
                     await turns.spend()
     response = TxnOffsetCommitResponse()
-    for topic in asked:
+    for topic in requested:
         merged = TxnOffsetCommitResponseTopic(name=topic.name)
         response.topics.append(merged)
         for wanted in topic.partitions:
@@ -66,27 +66,27 @@ async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Tx
     return response
 
 
-async def _existing(
+async def _authorized_part(
     context: RequestContext,
     image: MetadataImage,
-    asked: TxnOffsetCommitRequestTopic,
+    requested: TxnOffsetCommitRequestTopic,
     refused: ErrorCode | None,
     codes: dict[tuple[str, int], int],
     turns: Turns,
 ) -> TxnOffsetCommitRequestTopic:
     """The part of a topic that exists and may be read; `codes` gets the others' errors, `refused` where all are."""
-    topic, code = image.topic(asked.name), refused or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topic, code = image.topic(requested.name), refused or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if refused is not None:
         topic = None
-    elif not may_read(context, asked.name):
+    elif not may_read(context, requested.name):
         topic, code = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    found = TxnOffsetCommitRequestTopic(name=asked.name)
-    for each in asked.partitions:
+    found = TxnOffsetCommitRequestTopic(name=requested.name)
+    for each in requested.partitions:
         if topic is not None and each.partition_index in topic.partitions:
             found.topic_id = topic.topic_id
             found.partitions.append(each)
         else:
-            codes[asked.name, each.partition_index] = code
+            codes[requested.name, each.partition_index] = code
         await turns.spend()
     return found
 

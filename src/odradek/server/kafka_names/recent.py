@@ -40,7 +40,7 @@ class Recent:
         """How long the window is; never 0."""
         return max(1, self._now_ms - self._kept[0][0]) / 1000
 
-    def gained(self, key: str, values: Sequence[float]) -> list[float]:
+    def increase(self, key: str, values: Sequence[float]) -> list[float]:
         """The increase of each value in the window; a value that fell was reset to 0."""
         self._seen[key] = tuple(values)
         before = self._kept[0][1].get(key, ())
@@ -61,7 +61,7 @@ class Recent:
 
     def quantiles(self, key: str, spread: Histogram, wanted: Sequence[float]) -> list[float]:
         """Quantiles of the observations in the window, interpolated inside a bucket; 0 without any."""
-        counts = self.gained(key, [count for _, count in spread.buckets])
+        counts = self.increase(key, [count for _, count in spread.buckets])
         bounds = [float(bound) for bound, _ in spread.buckets]
         return [_quantile(bounds, counts, each) for each in wanted]
 

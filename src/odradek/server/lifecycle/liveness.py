@@ -69,7 +69,7 @@ class BrokerLiveness:
 
     def heartbeat_received(self, connection: Connection, broker_id: int, broker_epoch: int) -> None:
         """A broker has sent a heartbeat over this connection."""
-        connection.on_lost = lambda: self._lost(broker_id, broker_epoch)
+        connection.on_lost = lambda: self._on_connection_lost(broker_id, broker_epoch)
         if (broker_id, broker_epoch) in self._heartbeats:
             self._heartbeats[broker_id, broker_epoch] += 1
 
@@ -86,7 +86,7 @@ class BrokerLiveness:
             probe.cancel()
         await asyncio.gather(*probes, return_exceptions=True)
 
-    def _lost(self, broker_id: int, broker_epoch: int) -> None:
+    def _on_connection_lost(self, broker_id: int, broker_epoch: int) -> None:
         if self._service.active and not self._stopped:
             self._start(self._probe(broker_id, broker_epoch))
 

@@ -79,8 +79,8 @@ class SuspectedBrokers:
 
     async def wait_resolved(self, brokers: Iterable[int]) -> None:
         """Return when none of these brokers is doubted any more."""
-        asked = set(brokers)
-        while left := asked & self.suspected():
+        requested = set(brokers)
+        while left := requested & self.suspected():
             until_ms = SUSPICION_MS + min(self._suspected_ms[each] for each in left) - self._clock.monotonic_ms()
             try:
                 async with asyncio.timeout(until_ms / 1000):

@@ -79,21 +79,21 @@ class HttpConnection(asyncio.Protocol):
         elif page is None:
             self._send(Page(b"there are " + b" ".join(sorted(self._pages)) + b"\n", "404 Not Found"))
         else:
-            self._send_when_made(page(), is_head=method == b"HEAD")
+            self._send_when_ready(page(), is_head=method == b"HEAD")
 
-    def _send_when_made(self, page: Page | asyncio.Future[Page], *, is_head: bool) -> None:
+    def _send_when_ready(self, page: Page | asyncio.Future[Page], *, is_head: bool) -> None:
         if isinstance(page, Page):
             self._send(page, is_head=is_head)
             return
 
-        def made(done: asyncio.Future[Page]) -> None:
+        def on_ready(done: asyncio.Future[Page]) -> None:
             failed = done.cancelled() or done.exception() is not None
             self._send(FAILED if failed else done.result(), is_head=is_head)
 
         assert self._transport is not None and self._timer is not None
         self._transport.pause_reading()
         self._timer.cancel()
-        page.add_done_callback(made)
+        page.add_done_callback(on_ready)
 
     def _send(self, page: Page, *, is_head: bool = False) -> None:
         assert self._transport is not None

@@ -180,7 +180,7 @@ class RequestReader:
         while end - position >= 4:
             (length,) = _LENGTH.unpack_from(scratch, position)
             if not 0 <= length <= self._max_frame_bytes:
-                raise ProtocolError(self._guess(bytes(scratch[position : position + 4]), length))
+                raise ProtocolError(self._frame_error(bytes(scratch[position : position + 4]), length))
             position += 4
             if end - position < length:
                 # Behind requests that are not begun yet it waits: they may keep the connection to themselves.
@@ -207,7 +207,7 @@ class RequestReader:
         frame[:have] = first
         return frame
 
-    def _guess(self, start: bytes, length: int) -> str:
+    def _frame_error(self, start: bytes, length: int) -> str:
         if start[0] == _TLS_HANDSHAKE and start[1] == 3:
             return "the client speaks TLS, this listener is plaintext (security.protocol of the client?)"
         if start in _HTTP_METHODS:

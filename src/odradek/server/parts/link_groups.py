@@ -42,8 +42,8 @@ class LinkGroups:
         return self._coordinator.leader_of(group_id) == self._broker_id
 
     async def committed(self, group_id: str) -> Offsets:
-        asked = OffsetFetchRequestGroup(group_id=group_id, topics=None)
-        answer = await self._coordinator.offset_fetch(asked, require_stable=False)
+        requested = OffsetFetchRequestGroup(group_id=group_id, topics=None)
+        answer = await self._coordinator.offset_fetch(requested, require_stable=False)
         check(answer.error_code, f"group {group_id}")
         return {
             (topic.name, each.partition_index): CommittedOffset(

@@ -62,7 +62,7 @@ async def verify(context: RequestContext, request: ProduceRequest, unverified: l
     verifier, version = context.broker.verifier, context.api_version
     add = version >= _FIRST_ADDING
     verified: dict[tuple[str, int], Check] = {}
-    asked: dict[tuple[int, int], dict[tuple[str, int], tuple[ProducerState, Verification]]] = {}
+    requested: dict[tuple[int, int], dict[tuple[str, int], tuple[ProducerState, Verification]]] = {}
     for partition, header in unverified:
         key = (partition.topic, partition.partition_id)
         if not add and not verifier.config.enable:
@@ -71,8 +71,8 @@ async def verify(context: RequestContext, request: ProduceRequest, unverified: l
         producers, producer_id, epoch = partition.log.producers, header.producer_id, header.producer_epoch
         verification = producers.begin_verification(producer_id, epoch, supports_epoch_bump=add)
         verified[key] = verification
-        asked.setdefault((producer_id, epoch), {})[key] = producers, verification
-    for (producer_id, epoch), places in asked.items():
+        requested.setdefault((producer_id, epoch), {})[key] = producers, verification
+    for (producer_id, epoch), places in requested.items():
         codes = await verifier.verify(request.transactional_id or "", producer_id, epoch, list(places), add=add)
         for key, code in codes.items():
             producers, verification = places[key]
