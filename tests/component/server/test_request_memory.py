@@ -282,6 +282,32 @@ class TestConnections:
 
         asyncio.run(test())
 
+    def test_a_frame_that_comes_or_waits_is_not_idle(self) -> None:
+        """The holder is closed as slow, with a log line; the frame that waited for its memory may still come."""
+
+        async def test() -> None:
+            clock = HandClock()
+            config = ConnectionConfig(queued_max_request_bytes=8 * MIB, idle_ms=3000)
+            async with ScriptedListener(config, clock=clock) as listener:
+                dispatcher = listener.dispatcher
+                idle, holder, waiter = [await listener.client() for _ in range(3)]
+                await holder.send_bytes(struct.pack(">i", 4 * MIB) + bytes(1000))
+                await eventually_async(lambda: dispatcher.memory.held_bytes == 4 * MIB)
+                await waiter.send_bytes(struct.pack(">i", 3 * MIB) + bytes(1000))
+                await eventually_async(lambda: dispatcher.memory.waiting_count == 1)
+                dispatcher.close_slow(clock.ms)
+                clock.ms += 3000
+                assert dispatcher.close_idle(clock.ms) == 1
+                assert await idle.is_closed()
+                assert dispatcher.close_slow(clock.ms) == 1
+                assert await holder.is_closed()
+                await eventually_async(lambda: dispatcher.memory.held_bytes == 3 * MIB)
+                assert dispatcher.close_idle(clock.ms) == 0
+                for client in (idle, holder, waiter):
+                    client.close()
+
+        asyncio.run(test())
+
     def test_a_frame_behind_an_exclusive_request_reserves_nothing(self) -> None:
         async def test() -> None:
             async with ScriptedListener() as listener:

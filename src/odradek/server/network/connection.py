@@ -314,17 +314,19 @@ class Connection(asyncio.BufferedProtocol):
         return bool(requests.is_exclusive or requests.responses or self._pending or self._unsent_bytes)
 
     def idle_since_ms(self, now_ms: int) -> int:
-        """Monotonic ms of the last byte that the peer sent or took; `now_ms` while it waits for us.
+        """Monotonic ms of the last byte that the peer sent or took; `now_ms` while it waits for us or sends a frame.
 
-        Bytes taken are noticed from one call to the next, so that sending need not look at the clock. A peer that does
-        not read its answers is idle, whatever else it has asked for: it would keep the files open that it is to read.
+        `slowness` limits how long a frame may take, and one that waits for memory waits for us. Bytes taken are noticed
+        from one call to the next, so that sending need not look at the clock. A peer that does not read its answers is
+        idle, whatever else it has asked for: it would keep the files open that it is to read.
         """
         outbound = self._outbound
         if outbound is not None and outbound.sent_bytes != self._sent_bytes_seen:
             self._sent_bytes_seen = outbound.sent_bytes
             self.last_active_ms = now_ms
         waits_for_us = self.busy and not self._unsent_bytes and self._unmute_timer is None
-        return now_ms if waits_for_us else self.last_active_ms
+        sends = self._inbound.under_way_bytes > 0 and not self._unsent_bytes
+        return now_ms if waits_for_us or sends else self.last_active_ms
 
     @property
     def _unsent_bytes(self) -> int:
