@@ -12,7 +12,7 @@ import gc
 import runpy
 from importlib import import_module
 
-# What tasks of this package begin with; and Spark's own worker, which the daemon would import only after the freeze.
+# The modules that tasks import first; and Spark's own worker, which the daemon would import only after the freeze.
 LOADED = ("pyspark_odradek.source.readers", "pyspark_odradek.topic_sink.exact_sink", "pyspark.worker")
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The format `odradek` for Spark: a batch and a streaming source, and a topic sink, over any Kafka cluster.
 
-What it takes to read and to write is imported where it is needed: Spark starts a Python process to find the format,
+Modules for reading and writing are imported where they are needed: Spark starts a Python process to find the format,
 another one to ask for its columns, and more to plan and to run, and each would import all of it.
 """
 

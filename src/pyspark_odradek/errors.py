@@ -1,4 +1,4 @@
-"""What the connector refuses or reports, each with one sentence that says what to do."""
+"""The errors of the connector, each with one sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ class LeaseError(ClusterError):
 
 
 class StagingError(Exception):
-    """What tasks leave for the driver cannot be written or read."""
+    """A staged file of a task cannot be written or read."""
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, as a part of a sentence of ours: without line ends and a full stop."""
+    """The message of an error as a part of a sentence: without line ends and a full stop."""
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 

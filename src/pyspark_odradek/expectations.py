@@ -66,7 +66,7 @@ def expect(
         raise OptionError("quarantine_table is given, and no rule for quarantine")
 
     def decorate(query: Query | None) -> Query:
-        if query is None:  # what Spark's decorators leave
+        if query is None:  # Spark's decorators return None
             raise OptionError("@expect stands above Spark's decorator and would have no effect; put it below")
         if quarantine:
             _keep_apart(query, rules, quarantine_table or f"{query.__name__}_quarantine")

@@ -20,7 +20,7 @@ def reason(error: BaseException | None) -> str | None:
     """Why a query has ended, in the one sentence that this package has for it; None where the error is not ours.
 
     Args:
-        error: what a query raised, or its `exception()`.
+        error: of a query, as raised or from its `exception()`.
     """
     found = _OURS.findall(str(error))
     return found[-1] if found else None
@@ -32,7 +32,7 @@ def is_fenced(error: BaseException | str | None) -> bool:
     Do not start it again then: it would fence the other driver, and be fenced in turn.
 
     Args:
-        error: what a query raised, its `exception()`, or the text of one.
+        error: of a query, as raised, from its `exception()`, or as text.
     """
     return has_raised(error, FencedError)
 
@@ -43,7 +43,7 @@ def has_raised(error: BaseException | str | None, kind: type[Exception]) -> bool
 
 
 class _Hook:
-    """What runs where a program ends by an error: what ran before, and our sentence behind it."""
+    """The hook for errors that end a program: it calls the previous hook and adds our sentence."""
 
     def __init__(self, before: Callable[[type[BaseException], BaseException, TracebackType | None], object]) -> None:
         self._before = before

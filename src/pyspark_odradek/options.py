@@ -81,7 +81,7 @@ WITHOUT_EFFECT = {
     "fetchOffset.numRetries": "offsets are asked for again until kafka.default.api.timeout.ms is over",
     "fetchOffset.retryIntervalMs": "offsets are asked for again after 50 ms, then less and less often",
 }
-# What Spark itself puts among the options of a source or sink.
+# Options that Spark itself adds to those of a source or sink.
 OF_SPARK = [
     "path",
     "checkpointLocation",

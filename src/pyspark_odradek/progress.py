@@ -1,4 +1,4 @@
-"""What a streaming query says of itself after each batch, as numbers that an operator asks for.
+"""The progress of a streaming query after each batch, as numbers for an operator.
 
 Spark reports progress as nested JSON whose offsets are each source's own. Those of topics, ours and those of Spark's
 own Kafka source, tell how far a query is behind. This module knows no session and no metrics.
@@ -16,7 +16,7 @@ from pyspark_odradek.client.offsets import Positions, TopicPartition, from_json
 
 
 class StateSize(NamedTuple):
-    """What one stateful operator of a query keeps."""
+    """The size of the state of one operator of a query."""
 
     operator: str
     rows: int

@@ -3,7 +3,7 @@
     metrics = publish(spark, "127.0.0.1:9405")      # or session("name", metrics="127.0.0.1:9405")
 
 A listener of the session hears of every query's batches, and the page is made when it is asked for. Names and meaning
-of the metrics are in `METRICS`, which the docs print. It runs in the driver's own process: what it serves ends with it.
+of the metrics are in `METRICS`, which the docs print. It runs in the driver's own process, and ends with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Spark's Python API has in some versions only, from 4.0 on, as the newest one has it.
+"""Parts of Spark's Python API that only some versions from 4.0 on have, with the interface of the newest.
 
 | since | what | before |
 |---|---|---|

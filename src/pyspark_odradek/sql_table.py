@@ -19,7 +19,7 @@ from pyspark_odradek.options import READ_OPTIONS, SECRET, WRITE_OPTIONS, lowered
 
 COLUMN, KEPT = "timestampType", "odradek.options"
 COLUMNS_ARE_BY = ("includeheaders", "valueformat", "valueschema", "valuemessage", "schemaregistrysubject")
-OF_A_TABLE = "option."  # what Spark puts before the options of a table, beside their own names
+OF_A_TABLE = "option."  # Spark's prefix of a table's options, which it passes with and without it
 
 
 def is_of_a_table(given: Mapping[str, str]) -> bool:

@@ -37,7 +37,7 @@ class WrittenValues:
     schema: str | None = None
 
 
-# What valueSchema is of the formats that cannot do without it.
+# The meaning of valueSchema for the formats that need it.
 _SCHEMAS = {
     "avro": "the Avro schema, in JSON; or schemaRegistryUrl",
     "protobuf": "a descriptor set, as protoc writes it",
@@ -110,7 +110,7 @@ def written_values(options: Mapping[str, str], topic: str | None, kafka: Mapping
 
 
 def _registry(options: Mapping[str, str], kafka: Mapping[str, str]) -> RegistryAddress | None:
-    """Where the schemas of values are, which have the frame of a registry then. Raises OptionError."""
+    """The schema registry of the values, which then have its frame. Raises OptionError."""
     urls = tuple(filter(None, (each.strip().rstrip("/") for each in options.get("schemaregistryurl", "").split(","))))
     if not urls:
         _refuse(options, REGISTRY_OPTIONS[1:], "schemaRegistryUrl")
@@ -154,7 +154,7 @@ def _read_subject(options: Mapping[str, str], topics: Sequence[str]) -> str:
 
 
 def _bad_records(options: Mapping[str, str]) -> tuple[str, str | None]:
-    """What becomes of records that do not decode, and the topic that they go to."""
+    """The treatment of records that do not decode, and the topic to which they are copied."""
     bad = options.get("badrecords", "fail").lower()
     if bad not in ("fail", "null"):
         raise OptionError(f"badRecords is fail or null, not {bad!r}; deadLetterTopic sends them to a topic")

@@ -247,8 +247,8 @@ class Database:
         change = sql.SQL("ALTER PUBLICATION {} SET TABLE {}" if known else "CREATE PUBLICATION {} FOR TABLE {}")
         listed = sql.SQL(", ").join(sql.SQL("ONLY {}").format(_identifier(name)) for name in tables)
         with self._connection.transaction():
-            # What a transaction has written before its table is published is not in the changes. Behind the lock no
-            # such transaction is open, so that a snapshot has it.
+            # Writes of a transaction from before its table is published are not among the changes. Once the lock is
+            # held no such transaction is open, so that a snapshot has them.
             for name in set(tables) - published:
                 self._with_lock(name, sql.SQL("LOCK TABLE ONLY {} IN SHARE MODE").format(_identifier(name)))
             self._connection.execute(change.format(sql.Identifier(self._name), listed))

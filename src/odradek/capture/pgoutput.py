@@ -51,7 +51,7 @@ class Begin:
         xid: the lower 32 bits of its id.
         commit_lsn: the position of its commit in the write-ahead log.
         commit_us: the time of its commit, in microseconds since the Unix epoch.
-        previous_lsn: where the transaction before it ended; None for the first one that is read.
+        previous_lsn: the end of the transaction before it; None for the first one that is read.
     """
 
     xid: int

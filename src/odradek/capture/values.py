@@ -16,7 +16,7 @@ from typing import Any
 
 Json = bool | int | float | str | list[Any] | None
 _US = 1_000_000
-# What Debezium writes for `infinity`, in microseconds.
+# Debezium's values of `infinity`, in microseconds.
 _LEAST_US, _GREATEST_US = -9_223_372_036_832_400_000, 9_223_372_036_825_200_000
 _LEAST_INT32, _GREATEST_INT32 = -(2**31), 2**31 - 1
 _TIMESTAMP = re.compile(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _PRODUCER = ("WRITE", "DESCRIBE", "CREATE")
 _CONSUMER = ("READ", "DESCRIBE")
-# What can be done to a resource of each type; an ACL with another operation decides nothing. The cluster's DELETE is
+# The operations on a resource of each type; an ACL with another operation decides nothing. The cluster's DELETE is
 # missing in `kafka-acls`, though it allows the deletion of every topic.
 _OPERATIONS = {
     "TOPIC": "READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS",

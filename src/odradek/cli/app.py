@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from odradek.cli import errors
 from odradek.common.errors import OdradekError
 
-# What typer raises for a command line that it cannot read; the class itself is not part of its interface.
+# The error that typer raises for a command line that it cannot read; the class itself is not part of its interface.
 UsageError: Any = typer.BadParameter.__mro__[1]
 
 # name → (module below odradek.cli, one line of help)
@@ -90,7 +90,7 @@ def _plain(command: Any) -> None:
     """Print help as plain text: the boxes of rich truncate option names in narrow columns."""
     command.rich_markup_mode = None
     for below in (getattr(command, "commands", None) or {}).values():
-        # What is given as short is printed whole; of the long help a list would show the beginning.
+        # A short help is printed whole; of the long help a list would show the beginning.
         below.short_help = (below.help or "").partition("\n\n")[0].replace("\n", " ")
         _plain(below)
 
@@ -118,7 +118,7 @@ def root(version: bool = typer.Option(False, "--version", help="Print the versio
 
 def run(arguments: list[str]) -> int:
     """Run a command line; returns the exit code. Prints one line for every error that a user can cause."""
-    # Who asks for JSON gets it for what fails, too, a command line that cannot be read included.
+    # With --json, errors are JSON too, also that of a command line that cannot be read.
     as_json = "--json" in arguments
     try:
         result = app(args=arguments, prog_name="odradek", standalone_mode=False)

@@ -29,7 +29,7 @@ async def request_states(
         try:
             response = await cluster.request(request, DescribeLogDirsResponse, node_id=broker_id)
         except OdradekError:
-            continue  # what is described is the topic; a broker that may not be asked leaves a column empty
+            continue  # the command describes the topic; a broker that refuses leaves a column empty
         found |= _reported(response)
     return found
 

@@ -26,7 +26,7 @@ T = TypeVar("T")
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 # Kafka's default.api.timeout.ms is a minute; a person at a terminal has given up by then.
 DEFAULT_TIMEOUT_MS = 30_000
-# What a listener may want that hangs up on this protocol.
+# The settings that a listener may need that closes connections of this protocol.
 _LOGIN = "with sasl.mechanism and sasl.jaas.config"
 _HINTS = {
     "PLAINTEXT": "does that listener expect TLS? Set security.protocol=SSL in --command-config; "

@@ -129,7 +129,7 @@ def _settings(group: str | None, from_beginning: bool, isolation_level: str, *, 
     return {
         "group.id": group or "odradek-cli-without-a-group",
         "auto.offset.reset": "earliest" if from_beginning else "latest",
-        # What is committed has been printed: stored batch by batch, below.
+        # Only offsets of printed records are committed: they are stored batch by batch, below.
         "enable.auto.commit": group is not None,
         "enable.auto.offset.store": False,
         "enable.partition.eof": to_end,

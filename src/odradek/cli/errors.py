@@ -23,7 +23,7 @@ _MISSING = {
     "RESOURCE_NOT_FOUND",
 }
 
-# What to do next, by the error's name.
+# The next step for the user, by the error's name.
 _HINTS = {
     "UNKNOWN_TOPIC_OR_PARTITION": "`odradek topics list` shows which topics there are",
     "TOPIC_ALREADY_EXISTS": "choose another name, or pass --if-not-exists",

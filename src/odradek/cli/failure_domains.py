@@ -43,7 +43,7 @@ class FailureDomains:
     def improvements(self, replicas: Collection[int], free: Iterable[int]) -> Iterator[tuple[list[int], list[int]]]:
         """(replicas that share a domain, free brokers in unused domains), for racks, then for machines.
 
-        What is done for machines takes no rack away.
+        The spread over machines loses no rack.
         """
         free = list(free)
         for level in range(2):

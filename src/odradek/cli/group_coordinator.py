@@ -50,7 +50,7 @@ class CoordinatorWatch:
             if error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
                 raise
         except (CliError, OSError):
-            pass  # who cannot even ask learns that from the client itself
+            pass  # the client itself reports that there is no connection
         self._next_s = time.monotonic() + PAUSE_S
 
     async def _ask(self, cluster: Cluster) -> int:

@@ -1,7 +1,7 @@
 """`odradek groups explain`: the recent events of a group, their reasons, and advice.
 
 The coordinator sends its timeline in a field of DescribeGroups that only we ask for (docs/adr/0007-group-timelines.md).
-What is advised follows from the events alone, so it can be no better than they are: each piece names what it saw.
+The advice follows from the events alone, so it can be no better than they are: each piece names the events it uses.
 """
 
 from __future__ import annotations

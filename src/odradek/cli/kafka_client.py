@@ -99,7 +99,7 @@ def client_settings(where: Target, own: dict[str, Any], given: dict[str, str]) -
         "bootstrap.servers": where.bootstrap,
         "client.id": "odradek-cli",
         "socket.connection.setup.timeout.ms": int(CONNECT_TIMEOUT_S * 1000),
-        # What it would print on standard error goes to `errors`.
+        # Its messages for standard error go to `errors`.
         "log_level": 0,
         "error_cb": errors.add,
     }

@@ -1,7 +1,7 @@
 """Reads the entries of a file of a log directory of Odradek or Kafka, for `odradek dump-log`.
 
 `read_entries` yields one dict for each entry of a file and a `Damage` wherever the file is not as it must be. It reads
-a log batch by batch and goes on behind a batch that is only wrong inside; where the next one cannot be found it ends.
+a log batch by batch and goes on behind a batch that is only wrong inside; if the next one cannot be found it ends.
 Nothing is written, so that the files of a running broker can be looked at too.
 """
 
@@ -32,7 +32,7 @@ from odradek.record.record import Record
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 _TXN_ENTRY = struct.Struct(">hqqqq")
-# What a broker puts behind the name of a file that it is about to delete or to put in place.
+# The suffixes of files that a broker is about to delete or to swap in.
 _SUFFIXES = (".deleted", ".cleaned", ".swap", ".part")
 TEXT_FILES = frozenset(
     {

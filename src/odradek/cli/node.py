@@ -1,7 +1,7 @@
 """A node as a command: `odradek broker` without the command-line framework, for a fast start.
 
-A node runs for months. Whatever was imported to read its command line would stay in its memory, so a plain command line
-is read here; one that asks for help, or is wrong, is left to `cli.app`, which answers it.
+A node runs for months. Modules that are imported to read its command line would stay in its memory, so a plain command
+line is read here; one that asks for help, or is wrong, is left to `cli.app`, which answers it.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     """JSON that is safe for a terminal."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     if not text.replace("\n", "").isprintable():
-        # What JSON may leave as it is (U+009B begins a sequence of its own) a terminal may still execute.
+        # A terminal may execute characters that JSON does not escape (U+009B begins a control sequence).
         text = "".join(each if each == "\n" or each.isprintable() else json.dumps(each)[1:-1] for each in text)
     return text
 

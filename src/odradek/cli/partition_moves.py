@@ -129,7 +129,7 @@ async def progress(cluster: Cluster, asked: Mapping[TopicPartition, Replicas | N
     """A row for each partition: its replicas, whether it moves, and how much the new replicas have copied.
 
     Args:
-        asked: what each shall become; None where that is not known, so that a partition that does not move is done.
+        asked: the target of each; None if that is not known, so that a partition that does not move is done.
     """
     if not asked:
         return []

@@ -44,7 +44,7 @@ class LineFormat:
     """How a line is parsed as a record.
 
     Attributes:
-        key_separator: what stands between key and value; None where lines have no keys.
+        key_separator: the text between key and value; None if lines have no keys.
         parse_headers: a line begins with name:value,name:value and a tab.
         null_marker: a key or value of exactly these characters is null.
     """

@@ -152,7 +152,7 @@ def rewrite(path: Path, text: str) -> None:
         ConfigError: the owner cannot be kept, since this user is not root; nothing is changed.
         OSError: it cannot be written.
     """
-    path = path.resolve()  # what a link points to is written, not the link
+    path = path.resolve()  # the target of a link is written, not the link
     before = path.stat() if path.exists() else None
     number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     made = Path(name)

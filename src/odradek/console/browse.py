@@ -175,7 +175,7 @@ async def follow(cluster: Cluster, query: SearchQuery, offsets: Mapping[int, int
     reading = _Reading(cluster, replace(query, start="end"))
     ends = await list_offsets(cluster, dict.fromkeys(((query.topic, index) for index in offsets), LATEST))
     for index, offset in offsets.items():
-        # Who cannot keep up sees the end, not all that was written.
+        # A browser that cannot keep up shows the newest records, not all of them.
         begin = max(offset, ends[query.topic, index] - MAX_ROWS)
         await reading.partition((query.topic, index), begin, ends[query.topic, index])
     return reading.result()
@@ -240,7 +240,7 @@ class _Reading:
                 break
             here += await self._add_matches(key[1], fetched, end)
             if fetched.next_offset <= offset:
-                break  # what is left belongs to a transaction that is open
+                break  # the remaining records are of an open transaction
             offset = fetched.next_offset
             if self._query.start != "end" and here >= self._limit:
                 break

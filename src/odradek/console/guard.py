@@ -107,7 +107,7 @@ class Guard:
         if refusal:
             return await refuse(scope, receive, send, refusal)
         token = read_cookie(headers, self._cookie)
-        if scope["type"] == "http" and scope["path"] in (LOGIN, LOGOUT):  # whatever the issuer says
+        if scope["type"] == "http" and scope["path"] in (LOGIN, LOGOUT):  # independent of the issuer
             return await self._log_in_or_out(scope, receive, send, token)
         if scope["type"] == "http" and scope["path"] in (BEGIN, CALLBACK) and self._oidc is not None:
             return await self._at_issuer(self._oidc, scope, headers, send)

@@ -33,7 +33,7 @@ class Shown:
 
     Attributes:
         form: "null", "JSON", "text", "hex" or "Avro".
-        note: what is omitted, or why another format is used; else "".
+        note: the omission, or the reason for another format; else "".
     """
 
     text: str
@@ -102,7 +102,7 @@ def _of_hex(data: bytes, _: str | None) -> tuple[str, str]:
 
 
 def _hex(data: bytes, signs: int) -> str:
-    """Rows of sixteen bytes: where, in hex, as ASCII."""
+    """Rows of sixteen bytes: the position, the bytes in hex and as ASCII."""
     rows = []
     for at in range(0, min(len(data), signs // 4), HEX_ROW_BYTES):
         row = data[at : at + HEX_ROW_BYTES]

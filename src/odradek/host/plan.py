@@ -64,7 +64,7 @@ class HostPlan:
     """All brokers of a machine, in the order of their ids.
 
     Attributes:
-        pages: where the host answers for all of them.
+        pages: the address at which the host serves the pages of all of them.
     """
 
     brokers: Sequence[BrokerPlan]

@@ -48,7 +48,7 @@ class Host:
         ]
 
     def start(self) -> None:
-        """Start all of them: where the cluster is new they wait for each other."""
+        """Start all brokers at once: in a new cluster they wait for each other."""
         for broker in self.brokers:
             broker.start()
 
@@ -163,7 +163,7 @@ class Host:
 
 
 def _write(broker_id: int, line: bytes) -> None:
-    """One stream has the lines of all; where nothing reads it the brokers run on."""
+    """Write a line to the stream of all brokers; they continue if nothing reads it."""
     try:
         sys.stderr.buffer.write(marked(broker_id, line))
         sys.stderr.buffer.flush()

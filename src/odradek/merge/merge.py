@@ -288,7 +288,7 @@ class Merge:
         self._consumer.incremental_assign(found)
 
 
-# What the client leaves open are messages without a place, which no consumer gets.
+# A message that the client did not finish has no offset, and no consumer reads it.
 
 
 def _where(message: Message) -> Where:

@@ -1,4 +1,4 @@
-"""Settings of Kafka that no part of a node reads, each with the reason: what replaces it, or what is missing.
+"""Settings of Kafka that no part of a node reads, each with the reason: its replacement, or the missing feature.
 
 A value other than the default is logged with that reason, at the start or when it is set at run time. The generated
 page of settings has the reasons too. A test checks that none is missing.

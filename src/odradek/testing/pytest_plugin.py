@@ -59,7 +59,7 @@ def odradek_cluster_of_session() -> Iterator[Cluster]:
 
 @pytest.fixture
 def odradek_cluster(odradek_cluster_of_session: Cluster) -> Iterator[Cluster]:
-    """Three brokers that replicate; whatever a test does to them is repaired after it."""
+    """Three brokers that replicate; they are restored after each test."""
     yield odradek_cluster_of_session
     odradek_cluster_of_session.restore()
 

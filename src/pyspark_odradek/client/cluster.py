@@ -82,8 +82,8 @@ PASSING = frozenset(
 UNKNOWN_TOPIC_PATIENCE_S = 2.0
 FIRST_BACKOFF_MS = 50
 SUBSCRIBE_ADVICE = "Create it, or correct the option subscribe or assign"
-GROUP, TRANSACTION = 0, 1  # what FindCoordinator finds
-TOPIC, BROKER = 2, 4  # what DescribeConfigs describes
+GROUP, TRANSACTION = 0, 1  # key types of FindCoordinator
+TOPIC, BROKER = 2, 4  # resource types of DescribeConfigs
 LAST_BACKOFF_MS = 1_000
 MOST_DIGITS = 18  # of a number in a setting: Python refuses to read much longer ones
 GONE_PATIENCE_S = 3.0  # accept data loss only where brokers report it consistently for this long
@@ -177,7 +177,7 @@ class Cluster:
         self._connections: dict[tuple[str, int], Connection] = {}
         self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
         self.topic_ids: dict[str, UUID] = {}  # of the last metadata response; none of a cluster before Kafka 2.8
-        self._asked = settings.bootstrap[0]  # what answered last where any broker may
+        self._asked = settings.bootstrap[0]  # the last broker that answered a request that any may answer
         self._siblings: list[Cluster] = []
         self._put_off: dict[tuple[str, int], int] = {}  # brokers that others are asked before, by when that was said
 

@@ -85,7 +85,7 @@ def security_from(settings: Mapping[str, str]) -> Security:
     protocol = settings.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
         raise OptionError(f"kafka.security.protocol={protocol} is unknown")
-    _credentials(settings)  # what cannot be is an error before anything is connected to
+    _credentials(settings)  # invalid settings are an error before the first connection
     return Security(_tls_context(settings) if protocol.endswith("SSL") else None, partial(_credentials, settings))
 
 

@@ -9,7 +9,7 @@ from odradek.common.numbers import INT64_MAX
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.options import LEVELS, number_setting
 
-# What Kafka's Java producer knows and librdkafka does not, with what holds instead where that matters.
+# Settings of Kafka's Java producer that librdkafka does not have, with the counterpart if there is one.
 JAVA_ONLY = {
     "default.api.timeout.ms": "kafka.delivery.timeout.ms is the time of a record",
     "max.block.ms": "a task waits for room in the queue until kafka.delivery.timeout.ms is over",
@@ -40,7 +40,7 @@ JAVA_ONLY = {
     ),
     "librdkafka has no such setting",
 )
-# What Kafka's Java producer calls otherwise than librdkafka; None has no counterpart.
+# Settings with other names in librdkafka than in Kafka's Java producer; None: no counterpart.
 JAVA_NAMES: dict[str, str | None] = {
     "max.request.size": "message.max.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",

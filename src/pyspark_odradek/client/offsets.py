@@ -163,8 +163,8 @@ def find_lost(start: Positions, end: Positions, earliest: Positions, latest: Pos
     Decided by the log's marks alone: a gap inside the log is compaction, a marker or an aborted transaction.
 
     Args:
-        start: where reading goes on, of every partition that the query knows.
-        end: where this batch ends.
+        start: the next offset to read, of every partition that the query knows.
+        end: the end of this batch (exclusive).
         earliest: the log start of every partition that exists now.
         latest: the end of every partition that exists now.
     """

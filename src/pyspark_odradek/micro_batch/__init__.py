@@ -1,1 +1,1 @@
-"""One micro-batch as any sink sees it: who its tasks are, what Spark planned of it, and where tasks stage rows."""
+"""One micro-batch as any sink sees it: its tasks, Spark's plan of it, and the rows that tasks stage."""

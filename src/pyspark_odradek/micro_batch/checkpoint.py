@@ -1,4 +1,4 @@
-"""What Spark wrote down of a batch in the query's checkpoint before it ran the batch: `offsets/<number>`.
+"""Spark's file of a batch in the query's checkpoint, written before it runs the batch: `offsets/<number>`.
 
 The file stays as it is when the batch runs again; it bears the time of its planning, so that no two batches that were
 planned apart have the same. This module knows nothing of what the sinks make of it.

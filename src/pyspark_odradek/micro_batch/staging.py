@@ -1,8 +1,8 @@
-"""Where tasks leave what the driver commits: files on storage that both can reach.
+"""Files in which tasks stage rows for the driver's commit, on storage that both can reach.
 
 A place is a path of the local disk, a `file:` URI, or a URI that pyarrow's file systems know (s3, gs, hdfs, abfss;
-Hadoop's s3a is s3). Where the driver writes, nothing here has to survive a crash: a batch whose commit did not happen
-is computed and staged again. Where tasks write, a decided batch may have to be completed from it: `durable`.
+Hadoop's s3a is s3). If the driver writes, nothing here has to survive a crash: a batch whose commit did not happen
+is computed and staged again. If tasks write, a decided batch may have to be completed from it: `durable`.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class StagingFile:
             raise _refused(self._place, error) from None
 
     def close(self, *, durable: bool = False) -> StagedFile:
-        """Make the file complete; where it is asked for and on this machine, on the disk. Raises StagingError."""
+        """Complete the file; with `durable`, sync it if it is on this machine. Raises StagingError."""
         try:
             self._stream.close()
             if durable and self._system.type_name == "local":

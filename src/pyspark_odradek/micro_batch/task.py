@@ -1,4 +1,4 @@
-"""Who a task of a sink is: of which query, run and batch."""
+"""The identity of a sink's task: its query, run and batch."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ def _published(args: Options) -> Iterator[Any]:
     try:
         file = args.command_config
         properties = {} if file is None else parse_properties(Path(file).read_text(encoding="utf-8"))
-    except ValueError:  # what is wrong in it may be a line with a password
+    except ValueError:  # the invalid line may have a password
         raise PipelineError(f"--command-config {args.command_config}: write it as key=value lines") from None
     with StatusWriter(args.progress_to, properties, _say) as published:
         yield published
@@ -264,7 +264,7 @@ def _run_in(engine: Any, args: Options, project: Project, ends: Any, metrics: An
     run = running.Run(loaded, graph, notes, _say, mode=mode, metrics=metrics, published=published)
 
     def once(before: int) -> None:
-        if before:  # what is to be emptied was, before the first flow began
+        if before:  # the refresh was done before the first flow began
             run.once(refresh=[*args.refresh, *args.full_refresh], full_refresh=[], full_refresh_all=False)
         else:
             run.once(refresh=args.refresh, full_refresh=args.full_refresh, full_refresh_all=args.full_refresh_all)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pyspark_odradek.pipelines.graph import SINK, TABLE, Column, Flow, Graph, Source
 
-# What a query reads, by options in lower case; others may change between runs, and a cluster has many addresses.
+# The options that name the input of a query, in lower case; others may change between runs, as addresses may.
 _WHICH = ("subscribe", "subscribepattern", "assign", "path", "dbtable")
 
 

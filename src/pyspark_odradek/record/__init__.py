@@ -1,1 +1,1 @@
-"""Record batches to Arrow and back: what Fetch returns as columns of Spark, rows as what Produce takes."""
+"""Record batches to Arrow and back: fetched batches as columns of Spark, rows as batches to produce."""

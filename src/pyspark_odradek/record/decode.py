@@ -28,7 +28,7 @@ Bytes: TypeAlias = "npt.NDArray[np.uint8]"
 Longs: TypeAlias = "npt.NDArray[np.int64]"
 
 MAX_ROWS = 20_000  # rows of one Arrow batch: 10 to 50 thousand is where Spark's JVM half is cheapest
-MAX_GROUP_BYTES = 256 << 20  # what is decoded at once: int32 positions would allow 2 GiB
+MAX_GROUP_BYTES = 256 << 20  # decoded at once: int32 positions would allow 2 GiB
 MAX_BATCH_BYTES = 1 << 30  # a batch that claims to decompress to more than this is refused
 _MAGIC_AT = 16  # in batches of all formats
 
@@ -191,7 +191,7 @@ def _walk(data: memoryview, position: int, end: int, count: int, found: list[int
 
 
 class _Records(NamedTuple):
-    """Where every field of every record is in one buffer; one entry a record in each array."""
+    """The positions of all records' fields in one buffer; each array has one entry for each record."""
 
     end: Longs
     timestamp_delta: Longs
@@ -233,7 +233,7 @@ class Decoder:
     """Turns fetched bytes of one partition into Arrow batches of Spark's schema.
 
     Args:
-        schema: what Spark expects, from `arrow_schema`; with or without the column `headers`.
+        schema: of Spark, from `arrow_schema`; with or without the column `headers`.
         topic: goes into its column.
         partition_id: goes into its column.
         start_offset: inclusive; records below it are left out (a batch may begin before what was asked for).

@@ -1,4 +1,4 @@
-"""Rows in Arrow to Kafka's record batches: what a task of the exactly-once sink stages.
+"""Rows in Arrow to Kafka's record batches, which a task of the exactly-once sink stages.
 
 All length prefixes of a chunk of rows are computed by numpy at once, and Arrow joins them with keys and values; no
 Python object is made for a record. The batches have no producer yet: the committing driver stamps its id, epoch and
@@ -63,9 +63,9 @@ class RowEncoder:
     """Encodes chunks of rows of one task.
 
     Args:
-        topic: where all rows go; None where each row says it in its column.
-        partition_count: gives the number of partitions of a topic; raises ClusterError where there is no such topic.
-        first_partition: where the first rows without a key go; each task and batch should have another one.
+        topic: of all rows; None if each row names it in its column.
+        partition_count: gives the number of partitions of a topic; raises ClusterError if there is no such topic.
+        first_partition: of the first rows without a key; each task and batch should have another one.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class RowEncoder:
 
 
 class _Parts(NamedTuple):
-    """What the records of a chunk are joined from, one entry a record in each."""
+    """The parts from which the records of a chunk are joined, one entry for each record in each."""
 
     key: Any
     key_size: npt.NDArray[np.int64]

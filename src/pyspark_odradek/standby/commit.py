@@ -63,7 +63,7 @@ class LeasedCommit(TransactionalCommit):
     def commit(self, work: Work) -> bool:
         """Write the batch and move the lease; False where its input is covered already, by any group.
 
-        It returns only when the batch is covered: where another group has the lease it waits for that group.
+        It returns only when the batch is covered: if another group has the lease, it waits for that group.
 
         Raises:
             LeaseError: the lease was never created; or the batch does not begin where the output ends.

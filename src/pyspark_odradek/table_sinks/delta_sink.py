@@ -110,7 +110,7 @@ class DeltaStreamWriter(TableStreamWriter):
     def write(self, iterator: Iterator[Any]) -> LeftFiles:
         """Write all rows of a task into files. Raises StagingError."""
         wanted = arrow_schema(self.schema)
-        divided_by = [] if self.keys else self.partition_columns  # what is merged is read again, whole
+        divided_by = [] if self.keys else self.partition_columns  # files to merge are read again, whole
         files = ParquetFiles(PlaceFolder(self.path), wanted, divided_by, self.compression)
         return write_files(self.task(), files, iterator, wanted, self.path)
 

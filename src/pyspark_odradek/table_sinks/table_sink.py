@@ -29,7 +29,7 @@ T = TypeVar("T")
 KEY_OPTIONS = ("keyColumns", "deleteColumn")
 PATIENCE_S = 120.0
 FIRST_PAUSE_MS, LAST_PAUSE_MS = 50, 1_000
-SILENT_S = 1.5  # what passes sooner is not worth a word
+SILENT_S = 1.5  # shorter waits are not logged
 
 
 @dataclass

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyspark_odradek")
 
-CHUNK_BYTES = 32 << 20  # what a task encodes at once
+CHUNK_BYTES = 32 << 20  # encoded at once by a task
 INLINE_BYTES = 64 << 10  # up to here a task's records travel in its message, and need no file
 
 

@@ -43,7 +43,7 @@ COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
 # Columns of the source that a broker sets: INSERT INTO a table of this format cannot omit them.
 OF_THE_BROKER = frozenset({"offset", "timestamptype"})
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
-DRIVER, TASKS = "driver", "tasks"  # who writes the rows of an exactly-once stream to the brokers
+DRIVER, TASKS = "driver", "tasks"  # the writers of an exactly-once stream
 # A task's transaction is open until the last task of its batch has ended, or until a dead driver is restarted: a
 # timeout before that costs a repair. Consumers are blocked for so long only without a driver. Brokers allow 15 minutes.
 TASKS_TIMEOUT_MS = 300_000

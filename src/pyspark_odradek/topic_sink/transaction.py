@@ -213,7 +213,7 @@ class TransactionalCommit:
     def skip_empty(self, work: Work) -> None:
         """A batch without rows leaves no marker; this process has not missed it.
 
-        Where an earlier run has decided a batch of this number that had rows, that one is brought to its end.
+        If an earlier run has decided a batch of this number that had rows, that one is completed.
         Raises as `commit`.
         """
         session = self._session(work)

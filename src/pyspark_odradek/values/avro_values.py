@@ -39,9 +39,9 @@ class Type(NamedTuple):
     """One type.
 
     Attributes:
-        spark: what Spark calls it.
-        avro: its schema as fastavro gets it: without what does not matter for reading, named types by numbers.
-        change: what makes the value for Arrow of what fastavro read; None where that is the same.
+        spark: its type in Spark.
+        avro: its schema for fastavro: without parts that reading does not use, named types by numbers.
+        change: converts fastavro's value to that for Arrow; None if they are the same.
         is_empty: whether its values take no bytes.
         fields: of a record.
         item: the type of what an array or a map has.
@@ -100,7 +100,7 @@ class AvroValues:
         """All rows by one call, as an array of Avro; None where one of them is not whole.
 
         A call of fastavro costs as much as three fields. So a mark that no value can know follows each value and is the
-        last field of the array's items: where a value is too short or too long, something else is read there.
+        last field of the array's items: after a value that is too short or too long, something else is read there.
         """
         whole = [value for value in raw if value is not None]
         whole.append(b"\0")  # the array ends with a block of no items
@@ -274,7 +274,7 @@ _PRIMITIVES = {
     "bytes": Type(T.BinaryType(), "bytes"),
     "string": Type(T.StringType(), "string"),
 }
-# What fastavro reads as Arrow wants it, by the type that it must be stored as.
+# Logical types that fastavro reads as Arrow needs them, with the type in which they must be stored.
 _TIMES: dict[str, tuple[str, T.DataType]] = {
     "date": ("int", T.DateType()),
     "timestamp-millis": ("long", T.TimestampType()),

@@ -47,7 +47,7 @@ _HOLD: dict[type[T.DataType], tuple[type[T.DataType], ...]] = {
     T.TimestampType: (T.TimestampType,),
     T.TimestampNTZType: (T.TimestampNTZType,),
 }
-# What a column becomes in a schema that is made of columns.
+# The Avro type of a column in a generated schema.
 _MADE: dict[type[T.DataType], Any] = {
     T.BooleanType: "boolean",
     T.ByteType: "int",

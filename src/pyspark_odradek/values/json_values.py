@@ -64,7 +64,7 @@ class JsonValues:
     def __init__(self, wanted: Any) -> None:
         self.wanted = wanted
         self._is_known_to_arrow = not _holds(wanted, pa.types.is_binary)  # Arrow would not decode its base64
-        # What Python's floats round a second time: other types are the same by way of them, and they are read faster.
+        # Types that Python's floats would round a second time; others are read as floats, which is faster.
         is_exact = _holds(wanted, lambda each: pa.types.is_decimal(each) or pa.types.is_float32(each))
         self._read: Callable[[str], Any] = _read_exactly if is_exact else json.loads
         schema = pa.schema([(_NUMBER, pa.int64()), (_VALUE, _safe(wanted))])

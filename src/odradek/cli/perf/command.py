@@ -230,7 +230,7 @@ class _Test:
         self.topic = one_topic(place.name, place.topic)
         self._where = target(place.bootstrap_server, place.command_config)
         self._given = parse_assignments(place.command_property, "--command-property")
-        # What this run sends is known by this number.
+        # The records of this run have this number.
         self._run = SystemRandom().getrandbits(63)
 
     def check_topic(self) -> None:

@@ -18,8 +18,8 @@ class Reader(Counting):
     def __init__(self, consumer: Any, offsets: Mapping[int, int], topic: str, *, run: int | None = None) -> None:
         """
         Args:
-            offsets: where to begin, by partition.
-            run: count and time only what this run has sent.
+            offsets: the first offset to read, by partition.
+            run: count and time only the records of this run.
         """
         from confluent_kafka import TopicPartition
 

@@ -57,7 +57,7 @@ class Run:
         Args:
             seconds, records: when readers without producers end; 0 is at the ends.
         Raises:
-            Exception: what ended one of the threads.
+            Exception: the error that ended one of the threads.
         """
         self._start_ns = time.monotonic_ns()
         self._shown_s = 0.0
@@ -157,7 +157,7 @@ def unread(seen: Mapping[int, ReceivedNumbers], sent: Sequence[tuple[int, Collec
     """The numbers of acknowledged records that were not read.
 
     Args:
-        seen: what was read, by the thread that sent it.
+        seen: the records that were read, by the thread that sent them.
         sent: of each thread how many it sent, and which of them were not acknowledged.
     """
     for thread, (count, unsure) in enumerate(sent):

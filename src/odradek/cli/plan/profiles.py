@@ -43,7 +43,7 @@ def settings(profile: Profile, demand: Demand, sizing: Sizing) -> dict[str, Prop
             "replica.fetch.max.bytes": str(max(DEFAULT_MESSAGE, largest)),
         }
         producer |= {"linger.ms": "0", "max.request.size": str(max(DEFAULT_MESSAGE, largest))}
-        # What is compressed already, as pictures are, gains nothing.
+        # Compressed data, such as pictures, does not shrink further.
         producer |= {"compression.type": "zstd"} if demand.compression > 1 else {}
         consumer |= {
             "max.partition.fetch.bytes": str(max(MIB, largest)),

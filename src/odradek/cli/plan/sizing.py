@@ -14,7 +14,7 @@ BUSY = 0.6
 FULL = 0.7
 # Of a network interface.
 WIRE = 0.5
-# What a partition takes is read by one consumer, and copied as a whole when it moves.
+# One consumer reads all of a partition, which is copied as a whole when it moves.
 PARTITION_BYTES_S = 10e6
 MOST_PARTITIONS = 4_000
 # Readers that are so far behind are still served from memory.
@@ -30,7 +30,7 @@ class Demand:
     """The load of a topic.
 
     Attributes:
-        size: bytes of an event; rate: events a second, now; growth: what both may become, as a factor of the rate.
+        size: bytes of an event; rate: events a second, now; growth: of the rate, as a factor.
         latency_ms: from the event to its acknowledgement.
         retention_s: how long events are kept.
         outlive: how many brokers may fail at once, without a record lost or a producer stopped.

@@ -1,7 +1,7 @@
 """Plans moves of replicas and leaders that even out the load of brokers, with few bytes copied.
 
-Pure: what lies where goes in, what shall lie where comes out. Four things are counted for each broker: replicas,
-leaders, bytes on disk, and traffic (what is written to its replicas, and what its leaders send to followers). First
+Pure: the input is the present assignment, the output a new one. Four things are counted for each broker: replicas,
+leaders, bytes on disk, and traffic (writes to its replicas, and fetches of followers from its leaders). First
 every partition gets on as many racks as it has copies. Then, as long as a broker has too much or too little of
 something, that change is made which gains most for each byte that it copies. A change that does not bring the whole
 closer together, or makes something worse than it may be, is not made; so a cluster that is even enough stays as it is.

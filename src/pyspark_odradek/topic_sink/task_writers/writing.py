@@ -93,7 +93,7 @@ class TaskTransaction(TransactionalCommit):
     """Writes the rows of one task. Not for several threads.
 
     Args:
-        cluster: where the topics are.
+        cluster: of the topics.
         transactional_id: of this attempt.
         group: has the query's marker.
         transaction_timeout_ms: after so long the coordinator aborts it.
