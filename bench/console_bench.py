@@ -68,7 +68,7 @@ class GeneratedWatch(Watch):
         """Look until cancelled."""
         while True:
             began_s = time.monotonic()
-            await self._look(None)  # type: ignore[arg-type]  # the tick does not use it
+            await self._refresh(None)  # type: ignore[arg-type]  # the tick does not use it
             self.took_s.append(time.monotonic() - began_s)
             await asyncio.sleep(max(self.every_s, self.took_s[-1] / watch.BUSY_SHARE))
 
@@ -198,14 +198,14 @@ def _visit(url: str, path: str, text: str) -> float:
 
 @contextmanager
 def _looks(generated: GeneratedWatch) -> Iterator[None]:
-    async def look(cluster: Cluster, *, number: int) -> Snapshot:
+    async def take_snapshot(cluster: Cluster, *, number: int) -> Snapshot:
         return generated.next(number)
 
-    before, watch.look = watch.look, look
+    before, watch.take_snapshot = watch.take_snapshot, take_snapshot
     try:
         yield
     finally:
-        watch.look = before
+        watch.take_snapshot = before
 
 
 async def _measure(kafka: KafkaThread, generated: GeneratedWatch) -> None:

@@ -69,7 +69,7 @@ def expect(
         if query is None:  # Spark's decorators return None
             raise OptionError("@expect stands above Spark's decorator and would have no effect; put it below")
         if quarantine:
-            _keep_apart(query, rules, quarantine_table or f"{query.__name__}_quarantine")
+            _quarantine(query, rules, quarantine_table or f"{query.__name__}_quarantine")
 
         @functools.wraps(query)
         def expecting() -> Any:
@@ -123,7 +123,7 @@ def refused(rows: Any, rules: list[Rule]) -> Any:
     return rows.withColumn("broken", fn.filter(names, lambda name: name.isNotNull())).where(fn.size("broken") > 0)
 
 
-def _keep_apart(query: Query, rules: list[Rule], table: str) -> None:
+def _quarantine(query: Query, rules: list[Rule], table: str) -> None:
     from pyspark import pipelines as dp
 
     dp.create_streaming_table(table, comment=f"Rows that {query.__name__} does not take.")

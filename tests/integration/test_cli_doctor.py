@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from odradek.admin.cluster_checks import check_cluster
-from odradek.admin.cluster_facts import ClusterFacts, Look, round_trip_ms
+from odradek.admin.cluster_facts import ClusterFacts, Inspection, round_trip_ms
 from odradek.admin.finding import Finding, Report, Severity
 from odradek.cli import app, errors
 from odradek.client.cluster import Cluster as Connected
@@ -97,8 +97,8 @@ async def look(cluster: Cluster, report: Report) -> ClusterFacts:
 
     addresses = parse_bootstrap(cluster.bootstrap_servers)[:3]
     async with Connected(RealNetwork(), RealClock(), addresses) as connected:
-        look_at = Look(connected, report, APART_S, wall_ms=lambda: time.time() * 1000 + SKEW_MS, pause=pause)
-        return await look_at.run()
+        inspection = Inspection(connected, report, APART_S, wall_ms=lambda: time.time() * 1000 + SKEW_MS, pause=pause)
+        return await inspection.run()
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ def test_a_scene_is_as_expected_and_differences_are_reported(
 
     def wrong(bench: Workbench) -> None:
         """Brokers count to two."""
-        bench.note("three brokers run", "2", str(len(bench.cluster.brokers)))
+        bench.record("three brokers run", "2", str(len(bench.cluster.brokers)))
 
     monkeypatch.setitem(SCENES, "wrong", wrong)
     assert app.run(["lab", "--only", "in-sync-set", "--only", "wrong", "--json"]) == errors.FAILED

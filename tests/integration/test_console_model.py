@@ -1,4 +1,4 @@
-"""What the console knows of a real cluster: one look, rates between two, records in bounds, resets computed once."""
+"""What the console knows of a real cluster: a snapshot, rates between two, records in bounds, resets computed once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from odradek.console import browse as browsing
 from odradek.console.browse import BrowseError, Search, SearchQuery, begin_following, browse, follow, read_one
 from odradek.console.clusters import ClusterConfig, single_cluster
 from odradek.console.snapshot import broker_rows, group_rows, point_of, topic_rows
-from odradek.console.watch import Watch, look
+from odradek.console.watch import Watch, take_snapshot
 from odradek.record.record import Record
 from pyspark_odradek.pipelines import PipelineError
 from pyspark_odradek.pipelines import published as publishing
@@ -54,10 +54,10 @@ async def connected(bootstrap: str) -> AsyncIterator[Cluster]:
 
 async def test_two_looks_give_rates(bootstrap: str) -> None:
     async with connected(bootstrap) as cluster:
-        before = await look(cluster, number=1)
+        before = await take_snapshot(cluster, number=1)
         produce_all(bootstrap, "orders", [(b"k", b"x" * 100)] * 10)
         commit_alone(bootstrap, "readers", {("orders", 0): 3})
-        now = await look(cluster, number=2)
+        now = await take_snapshot(cluster, number=2)
     assert not before.problems
     assert now.quorum is not None
     topics = topic_rows(before, now)
@@ -86,7 +86,7 @@ async def test_a_watch_finds_what_is_wrong(bootstrap: str) -> None:
         await eventually_async(lambda: any(each.check == "few-voters" for each in watch.view.findings))
         await eventually_async(lambda: len(watch.view.points) > 2)
         assert await watch.do(lambda cluster: cluster.topic("orders"))
-        watch.look_soon()
+        watch.refresh_soon()
     assert watch.view.error == ""
 
 

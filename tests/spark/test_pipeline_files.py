@@ -164,7 +164,7 @@ def checkpoint(folder: Path, table: str, number: int, *batches: str, done: int |
 
 def test_flows_count_as_before_only_with_a_checkpoint(tmp_path: Path) -> None:
     notes = Notes(tmp_path / "notes")
-    notes.keep_flows(Graph("p", (), tuple(map(flow, ("a", "b", "db.c")))))
+    notes.store_flows(Graph("p", (), tuple(map(flow, ("a", "b", "db.c")))))
     for name in ("a", "db.c"):
         checkpoint(tmp_path, name, 0, "-")
     checkpoint(tmp_path, "b", 0)

@@ -270,7 +270,7 @@ def test_it_is_said_once_that_tasks_have_no_order_among_them(ours: Query, caplog
     apart = [Handed(task, [TopicPartition(ours.topic, task.partition_id)]) for task in tasks]
     shared = [Handed(task, [TopicPartition(ours.topic, 1)]) for task in tasks]
     for handed in (apart, shared, shared):
-        made._tell_of_order(handed, "run")
+        made._warn_of_order(handed, "run")
     assert [record.getMessage() for record in caplog.records if "several tasks write to" in record.getMessage()] == [
         f"several tasks write to {ours.topic}-1: rows with one key keep their order where one task has all of them, as "
         "with one partition of the source or behind repartition(…, 'key'); see docs/spark-sink.md"

@@ -96,7 +96,7 @@ def utc_now() -> datetime:
 
 
 @dataclass
-class Look:
+class Inspection:
     """Collects the facts of a cluster.
 
     Attributes:
@@ -177,7 +177,7 @@ class Look:
         for result in await describe_configs(self.cluster, ResourceType.TOPIC, topics):
             values = {entry.name: entry.value for entry in result.configs}
             self.facts.min_isr[result.resource_name] = int(values.get(MIN_ISR) or 1)
-            self._keep_settings(f"topic {result.resource_name}", result)
+            self._set_settings(f"topic {result.resource_name}", result)
 
     async def _broker_settings(self) -> None:
         for broker in self._awake:
@@ -188,9 +188,9 @@ class Look:
                 continue
             if any(entry.name.startswith("odradek.") for entry in result.configs):
                 self.facts.is_ours = True
-            self._keep_settings(f"broker {broker}", result)
+            self._set_settings(f"broker {broker}", result)
 
-    def _keep_settings(self, of: str, result: DescribeConfigsResult) -> None:
+    def _set_settings(self, of: str, result: DescribeConfigsResult) -> None:
         given = [entry for entry in result.configs if _is_given_by_users(entry)]
         # Kafka omits the type of unknown settings; before version 3 there are no types.
         unknown = {entry.name for entry in given if entry.config_type == ConfigType.UNKNOWN}

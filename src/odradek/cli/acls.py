@@ -161,7 +161,7 @@ def remove(
     filters = _filters(rules, named.resources)
     where = target(bootstrap_server, command_config)
     if not (names_resources or yes):
-        _ask(filters, where)
+        _confirm_removal(filters, where)
 
     async def work(cluster: Cluster) -> list[Acl]:
         from odradek.client.acls import delete_acls
@@ -185,7 +185,7 @@ def _filters(rules: Rules, resources: Resources) -> list[DeleteAclsFilter]:
     return filters_of(resources.named, pattern, allowed, denied, rules.operation, rules.host)
 
 
-def _ask(filters: list[DeleteAclsFilter], where: Target) -> None:
+def _confirm_removal(filters: list[DeleteAclsFilter], where: Target) -> None:
     """Print how many ACLs would be removed, and ask for confirmation."""
 
     async def work(cluster: Cluster) -> set[Acl]:

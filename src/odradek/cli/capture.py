@@ -160,7 +160,7 @@ class _Run:
                     raise _database_error(error) from None
                 note(f"the database does not answer: {_first_line(error)}; trying again")
             except (KafkaException, TimeoutError) as error:
-                self._retries.note_failure(error)
+                self._retries.report_failure(error)
             self._retries.wait()
 
     def _connected_run(self, *, until_idle: bool) -> None:

@@ -227,11 +227,11 @@ class _Reader:
                     bar.show(self.counter.records)
                     self._errors.clear()
                 elif self._timeout_ms is not None and time.monotonic() * 1000 - last_ms >= self._timeout_ms:
-                    self._look_for_coordinator(at_end=True)
+                    self._check_coordinator(at_end=True)
                     return
                 else:
                     self._errors.report()
-                    self._look_for_coordinator()
+                    self._check_coordinator()
                 if self._failure is not None:
                     raise self._failure
 
@@ -239,9 +239,9 @@ class _Reader:
         """Leave the group; the offsets of printed records are committed."""
         self._consumer.close()
 
-    def _look_for_coordinator(self, *, at_end: bool = False) -> None:
+    def _check_coordinator(self, *, at_end: bool = False) -> None:
         if self._watch is not None:
-            self._watch.look(at_end=at_end)
+            self._watch.check(at_end=at_end)
 
     def _done(self) -> bool:
         if self._max_messages is not None and self.counter.records >= self._max_messages:
@@ -252,7 +252,7 @@ class _Reader:
         """Whether to print a message; records ends and errors."""
         error = message.error()
         if error is not None and error.code() != self._end_of_partition:
-            self._note_failure(error)
+            self._record_failure(error)
             return False
         if self._ends is None:
             return error is None
@@ -263,7 +263,7 @@ class _Reader:
             self._ends.pop(message.partition(), None)
         return error is None and message.offset() < end
 
-    def _note_failure(self, error: Any) -> None:
+    def _record_failure(self, error: Any) -> None:
         """Keep the first error that the client cannot recover from; the records before it are still printed."""
         if self._failure is None and not error.retriable():
             self._failure = failed(self._exception(error), self._where, self._errors)

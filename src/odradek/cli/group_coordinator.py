@@ -35,7 +35,7 @@ class CoordinatorWatch:
         self._next_s = time.monotonic() + FIRST_LOOK_S
         self._joined = False
 
-    def look(self, *, at_end: bool = False) -> None:
+    def check(self, *, at_end: bool = False) -> None:
         """Look up the coordinator if it is time, or `at_end`, when nothing else reports the reason.
 
         Raises:
@@ -45,7 +45,7 @@ class CoordinatorWatch:
         if self._joined or not (at_end or time.monotonic() >= self._next_s):
             return
         try:
-            administer(_within(self._where, PATIENCE_AT_END_MS if at_end else PATIENCE_MS), self._ask)
+            administer(_within(self._where, PATIENCE_AT_END_MS if at_end else PATIENCE_MS), self._find_coordinator)
         except ApiError as error:
             if error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
                 raise
@@ -53,7 +53,7 @@ class CoordinatorWatch:
             pass  # the client itself reports that there is no connection
         self._next_s = time.monotonic() + PAUSE_S
 
-    async def _ask(self, cluster: Cluster) -> int:
+    async def _find_coordinator(self, cluster: Cluster) -> int:
         return await cluster.coordinator(self._group)
 
 

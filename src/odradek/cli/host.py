@@ -108,7 +108,7 @@ def _run(options: HostOptions, join: str, command_config: Path | None, *, pin: b
         joined = None
         if join and known is None:
             shared = shared_properties(disk, options)
-            joined = administer(target(join, command_config), lambda cluster: _look(cluster, shared))
+            joined = administer(target(join, command_config), lambda cluster: _read_facts(cluster, shared))
         prepared = prepare(disk, options, joined, random=SystemRandom(), now_ms=time.time_ns() // 1_000_000)
         reload = partial(planned_again, disk, options, prepared)
         when_ready = []
@@ -128,7 +128,7 @@ def _rebalance(bootstrap: str, options: HostOptions, command_config: Path | None
     return command
 
 
-async def _look(cluster: Cluster, shared: dict[str, str]) -> Joined:
+async def _read_facts(cluster: Cluster, shared: dict[str, str]) -> Joined:
     """The facts of the cluster that a machine needs to join it."""
     from odradek.client.admin import describe_cluster, describe_quorum
     from odradek.common.real_io import machine_id
@@ -162,7 +162,7 @@ def status(data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None
     """Show the brokers of this machine."""
     from odradek.host.running import find_running
 
-    found = _ask(find_running(data))
+    found = _request_status(find_running(data))
     if as_json:
         print_json(found)
         return
@@ -185,7 +185,7 @@ def roll(data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None:
     from odradek.host.running import find_running
 
     running = find_running(data)
-    before = _ask(running)
+    before = _request_status(running)
     if before["state"] != "running":
         raise CliError(f"the host is {before['state']}: wait for that", code=FAILED)
     running.signal(signal.SIGUSR1, before)
@@ -206,7 +206,7 @@ def stop(data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None:
     from odradek.host.running import NoHostError, find_running
 
     running = find_running(data)
-    running.signal(signal.SIGTERM, _ask(running))
+    running.signal(signal.SIGTERM, _request_status(running))
     with contextlib.suppress(NoHostError):
         while find_running(data).pid == running.pid:
             time.sleep(POLL_S)
@@ -228,7 +228,7 @@ def _after_the_roll(running: Running, data: Path, rolls_before: int) -> dict[str
             return now
         missed = 0 if now is not None else missed + 1
         if missed > MISSED_ANSWERS:
-            return _ask(running)
+            return _request_status(running)
         time.sleep(POLL_S)
 
 
@@ -240,7 +240,7 @@ def _status(running: Running) -> dict[str, Any] | None:
     return asyncio.run(get_json(running.pages, "/status", patience_s=HOST_PATIENCE_S))
 
 
-def _ask(running: Running) -> dict[str, Any]:
+def _request_status(running: Running) -> dict[str, Any]:
     found = _status(running)
     if found is None:
         raise CliError(f"the host of process {running.pid} does not answer at port {running.pages[1]}", code=FAILED)

@@ -34,11 +34,11 @@ def drain_process(pid: int, probes: str, timeout_s: int) -> dict[str, Any]:
         CliError: there is no such process, no probe answers, or others do not take over in time.
     """
     deadline = time.monotonic() + timeout_s
-    said = _ask(probes, deadline)
+    said = _request_state(probes, deadline)
     if said.get("drained"):  # a controller, or a broker that drains already
         return said
     _signal(pid)
-    while not (said := _ask(probes, deadline)).get("drained"):
+    while not (said := _request_state(probes, deadline)).get("drained"):
         if time.monotonic() > deadline:
             left = f"still leads {said.get('movable')} partitions that others could lead"
             raise CliError(f"the broker of process {pid} {left}", code=FAILED)
@@ -55,7 +55,7 @@ def _signal(pid: int) -> None:
         raise CliError(f"--process {pid}: it belongs to another user", code=USAGE) from None
 
 
-def _ask(probes: str, deadline: float) -> dict[str, Any]:
+def _request_state(probes: str, deadline: float) -> dict[str, Any]:
     """The response of `/drained`. A node that is starting responds soon."""
     while True:
         try:

@@ -62,7 +62,7 @@ class _Run:
                 self._connected_run(until_idle=until_idle)
                 return
             except (KafkaException, TimeoutError) as error:
-                self._retries.note_failure(error)
+                self._retries.report_failure(error)
             self._retries.wait()
 
     def _connected_run(self, *, until_idle: bool) -> None:

@@ -59,7 +59,7 @@ class Planner:
             for broker in replicas:
                 if broker in self._load:
                     self._load[broker] += self._weight(key)
-        self._leave_others()
+        self._replace_others()
         self._spread_domains()
         self._spread_load()
         self._spread_leaders()
@@ -81,7 +81,7 @@ class Planner:
         free = [broker for broker in self.racks if broker not in replicas and broker not in self.resting]
         return sorted(free, key=lambda broker: (self._domains.crowding(broker, used), self._load[broker], broker))
 
-    def _leave_others(self) -> None:
+    def _replace_others(self) -> None:
         for key in self._keys:
             for broker in [each for each in self.assignment[key] if each not in self.racks]:
                 candidates = self._candidates(self.assignment[key], broker)

@@ -52,7 +52,7 @@ class Retries:
         self._began_s = time.monotonic()
         self.was_connected = False
 
-    def note_failure(self, error: KafkaException | TimeoutError) -> None:
+    def report_failure(self, error: KafkaException | TimeoutError) -> None:
         """Print why the command connects again. Raises CliError where that does not help."""
         if isinstance(error, TimeoutError):
             if not self.was_connected:

@@ -70,7 +70,7 @@ def up(
         typer.echo("Play with it from another terminal: odradek up kill 2 | pause 2 | resume 2 | restart 2 | status")
         typer.echo("Ctrl-C stops all nodes.")
         sys.stdout.flush()
-        _look_after(supervisor, on_screen=on_screen)
+        _watch(supervisor, on_screen=on_screen)
     except KeyboardInterrupt:
         note("stopping all nodes")
     finally:
@@ -150,7 +150,7 @@ def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _look_after(supervisor: Supervisor, *, on_screen: bool) -> None:
+def _watch(supervisor: Supervisor, *, on_screen: bool) -> None:
     """Watch the nodes until Ctrl-C."""
     if not on_screen:
         while True:

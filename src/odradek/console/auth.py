@@ -159,7 +159,7 @@ def rewrite(path: Path, text: str) -> None:
     try:
         with os.fdopen(number, "w", encoding="utf-8") as file:
             if before is not None:
-                _keep_owner(file.fileno(), path, before)
+                _copy_owner(file.fileno(), path, before)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -169,7 +169,7 @@ def rewrite(path: Path, text: str) -> None:
         raise
 
 
-def _keep_owner(number: int, path: Path, before: os.stat_result) -> None:
+def _copy_owner(number: int, path: Path, before: os.stat_result) -> None:
     now = os.fstat(number)
     if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
         try:

@@ -127,7 +127,7 @@ class Guard:
     def may(self, session: Session) -> bool:
         """Whether the session of an open page is valid."""
         if self._renewals is not None:
-            self._renewals.look(session)
+            self._renewals.check(session)
         return self._sessions.is_live(session) and self._knows(session)
 
     def uses(self, session: Session) -> None:
@@ -238,7 +238,7 @@ class Guard:
                 kept = self._login_cookie(scope, headers, begun.state, oidc.sealed(begun), LASTS_S)
                 return await redirect(send, where, kept)
             begun = oidc.returned(asked, read_cookie(headers, self._login_name(asked.get("state", ""))))
-            found = await self._ask_issuer(oidc, scope, headers, begun, asked["code"])
+            found = await self._exchange_code(oidc, scope, headers, begun, asked["code"])
         except LoginError as error:
             return await self._issuer_page(send, 401, "/", f"{error}.")
         if found is None:
@@ -248,7 +248,7 @@ class Guard:
         token = self._sessions.begin(identity.user, identity.groups, grant)
         return await self._begin(scope, send, token, begun.next_path, over)
 
-    async def _ask_issuer(
+    async def _exchange_code(
         self, oidc: OidcLogins, scope: Any, headers: dict[str, str], begun: Begun, code: str
     ) -> tuple[Identity, Grant] | None:
         """The user who logged in; None for an address that failed too often. Raises LoginError."""

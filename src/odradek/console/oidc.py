@@ -238,7 +238,7 @@ class IssuerClient:
     def endpoints(self) -> Endpoints:
         """Raises LoginError."""
         if self._endpoints is None:
-            described = self._ask(self._config.issuer.rstrip("/") + DISCOVERY)
+            described = self._request(self._config.issuer.rstrip("/") + DISCOVERY)
             self._endpoints = read_endpoints(described, self._config)
         return self._endpoints
 
@@ -273,7 +273,7 @@ class IssuerClient:
             headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         else:
             form["client_id"] = config.client_id
-        return self._ask(where, urlencode(form).encode(), headers)
+        return self._request(where, urlencode(form).encode(), headers)
 
     def _granted(self, form: dict[str, str]) -> Granted:
         answer = self._posted(self.endpoints().exchange, form)
@@ -291,12 +291,12 @@ class IssuerClient:
             except UnknownSignerError:
                 pass  # not by `asked_for_unknown`: logins on other threads change that
         try:
-            self._keys.replace(read_keys(self._ask(self.endpoints().keys)))
+            self._keys.replace(read_keys(self._request(self.endpoints().keys)))
         except ValueError as error:
             raise LoginError(f"the keys of the issuer cannot be used: {error}") from None
         return check_id_token(token, self._keys, self._config, nonce, now_s, is_renewed=is_renewed)
 
-    def _ask(self, url: str, data: bytes | None = None, headers: Mapping[str, str] | None = None) -> bytes:
+    def _request(self, url: str, data: bytes | None = None, headers: Mapping[str, str] | None = None) -> bytes:
         request = urllib.request.Request(url, data, dict(headers or {}))  # noqa: S310 - https, as was checked
         try:
             return exchange(request, ssl.create_default_context(cafile=self._config.authorities))

@@ -36,7 +36,7 @@ class Renewals:
         # Set while the issuer did not answer the last question that ended.
         self._away = asyncio.Event()
 
-    def look(self, session: Session) -> None:
+    def check(self, session: Session) -> None:
         """Start a renewal if the session's token expires soon; an open page calls this periodically."""
         self._begun(session)
 
@@ -83,7 +83,7 @@ class Renewals:
         assert grant is not None
         try:
             async with self._turns:
-                await self._ask(session, grant)
+                await self._renew_token(session, grant)
         except IssuerUnreachableError as error:
             self._away.set()
             reason = str(error)
@@ -100,7 +100,7 @@ class Renewals:
             # Of the present grant: the next attempt comes no sooner, even for a token that expires soon.
             (session.grant or grant).tried_s = self._clock()
 
-    async def _ask(self, session: Session, grant: Grant) -> None:
+    async def _renew_token(self, session: Session, grant: Grant) -> None:
         identity, renewed = await self._oidc.renewed(grant)
         self._away.clear()
         if identity.user != session.user:

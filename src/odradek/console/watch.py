@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from odradek.admin.cluster_checks import check_cluster
-from odradek.admin.cluster_facts import ClusterFacts, Look, utc_now
+from odradek.admin.cluster_facts import ClusterFacts, Inspection, utc_now
 from odradek.admin.connecting import client_tls, make_cluster
 from odradek.admin.directories import log_directories
 from odradek.admin.finding import Finding, Report
@@ -112,9 +112,9 @@ class Watch:
         self._asked = asyncio.Event()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Refresh the view until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._look_again_and_again())
+            tasks.create_task(self._refresh_loop())
             tasks.create_task(self._find_again_and_again())
 
     async def do(self, work: Callable[[Cluster], Awaitable[T]]) -> T:
@@ -128,7 +128,7 @@ class Watch:
                 self._work = await self._make(WORK_TIMEOUT_MS)
         return await work(self._work)
 
-    def look_soon(self) -> None:
+    def refresh_soon(self) -> None:
         """Take a snapshot soon, after a change. To be called on the watch's own loop."""
         self.links.invalidate()
         self._asked.set()
@@ -141,7 +141,7 @@ class Watch:
             )
         )
 
-    async def _look_again_and_again(self) -> None:
+    async def _refresh_loop(self) -> None:
         cluster: Cluster | None = None
         try:
             while True:
@@ -149,7 +149,7 @@ class Watch:
                 self._asked.clear()
                 try:
                     cluster = cluster or await self._make(TIMEOUT_MS)
-                    await self._look(cluster)
+                    await self._refresh(cluster)
                 except (OdradekError, OSError) as error:
                     self.view = replace(self.view, number=self.view.number + 1, error=reason(error))
                 except Exception as error:
@@ -169,9 +169,9 @@ class Watch:
         except TimeoutError:
             pass
 
-    async def _look(self, cluster: Cluster) -> None:
+    async def _refresh(self, cluster: Cluster) -> None:
         before = self.view.snapshot
-        now = await look(cluster, number=self.view.number + 1)
+        now = await take_snapshot(cluster, number=self.view.number + 1)
         topics = topic_rows(before, now)
         self._changes += changes(before, now)
         self._points.append(point_of(topics, now))
@@ -213,9 +213,9 @@ class Watch:
                     tls = await off_loop(lambda: client_tls(self.config.properties))
                     if tls is None:
                         report.skip("certificates of brokers", "the console connects to this cluster without TLS")
-                    self._facts = await Look(cluster, report, self._findings_apart_s, tls).run()
+                    self._facts = await Inspection(cluster, report, self._findings_apart_s, tls).run()
                     self._report = report
-                    self.look_soon()
+                    self.refresh_soon()
                 except (OdradekError, OSError) as error:
                     report.skip("the cluster", reason(error))
                     self._report = report
@@ -230,7 +230,7 @@ class Watch:
                 cluster.close()
 
 
-async def look(cluster: Cluster, *, number: int) -> Snapshot:
+async def take_snapshot(cluster: Cluster, *, number: int) -> Snapshot:
     """Take a snapshot; raises the error of the first request, and stores those of later ones."""
     began_s = time.monotonic()
     described = await describe_cluster(cluster, fenced=True)

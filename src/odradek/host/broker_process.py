@@ -82,7 +82,7 @@ class BrokerProcess:
         assert self._keeping is None or self._keeping.done()
         self._stop_asked = False
         self._set(State.STARTING)
-        self._keeping = asyncio.get_running_loop().create_task(self._keep())
+        self._keeping = asyncio.get_running_loop().create_task(self._run_repeatedly())
 
     async def stop(self) -> None:
         """Let it end in good order, and wait for that."""
@@ -108,7 +108,7 @@ class BrokerProcess:
                 return
             await asyncio.sleep(POLL_S)
 
-    async def look(self) -> State:
+    async def check(self) -> State:
         """The present state; a running process is probed for readiness."""
         if self._process is None or self._state is State.STOPPING:
             return self._state
@@ -131,7 +131,7 @@ class BrokerProcess:
             deaths: the allowed number of crashes meanwhile; None: any number.
         """
         most = None if deaths is None else self.restarts + deaths
-        while (state := await self.look()) is not State.READY:
+        while (state := await self.check()) is not State.READY:
             if state in (State.STOPPED, State.STOPPING, State.REFUSED):
                 return False
             if most is not None and self.restarts > most:
@@ -180,7 +180,7 @@ class BrokerProcess:
         if state is not self._state:
             self._state, self.since_s = state, time.time()
 
-    async def _keep(self) -> None:
+    async def _run_repeatedly(self) -> None:
         """Run the process repeatedly, until it is stopped, or a restart is useless."""
         backoff = Backoff(FIRST_PAUSE_MS, LAST_PAUSE_MS)
         while True:

@@ -83,7 +83,7 @@ class Host:
 
     async def describe(self) -> dict[str, Any]:
         """All of it as it is now."""
-        await asyncio.gather(*(broker.look() for broker in self.brokers))
+        await asyncio.gather(*(broker.check() for broker in self.brokers))
         return {
             "pid": os.getpid(),
             "state": self.state,

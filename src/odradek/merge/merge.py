@@ -162,7 +162,7 @@ class Merge:
 
     def step(self) -> int:
         """Merge the next records; returns their number, including omitted ones; 0 if there are none."""
-        self._look_for_partitions()
+        self._check_partition_counts()
         records = [message for message in self._consumer.consume(RECORDS_AT_ONCE, PAUSE_S) if self._is_record(message)]
         if not records:
             return 0
@@ -260,7 +260,7 @@ class Merge:
                 f" partition, so run `odradek topics alter {into} --partitions {needed}`"
             )
 
-    def _look_for_partitions(self) -> None:
+    def _check_partition_counts(self) -> None:
         now_s = time.monotonic()
         if now_s - self._looked_s < LOOK_FOR_PARTITIONS_S:
             return

@@ -82,13 +82,13 @@ def free_ports() -> Iterator[int]:
             sock.bind((HOST, 0))
             port: int = sock.getsockname()[1]
             if sys.platform == "linux":
-                _keep(sock.detach())
+                _hold(sock.detach())
         if port not in given:
             given.add(port)
             yield port
 
 
-def _keep(descriptor: int) -> None:
+def _hold(descriptor: int) -> None:
     """Keep a socket open; close the oldest one if there are many."""
     _kept.append(descriptor)
     if len(_kept) > MOST_KEPT_PORTS:

@@ -438,10 +438,10 @@ class Cluster:
                 continue
             _check_topic(topic)
             if topic.name is not None and not (topic.is_internal and topics is None):
-                found[topic.name] = self._keep_topic(topic.name, topic)
+                found[topic.name] = self._store_topic(topic.name, topic)
         return found
 
-    def _keep_topic(self, name: str, topic: MetadataResponseTopic) -> list[int]:
+    def _store_topic(self, name: str, topic: MetadataResponseTopic) -> list[int]:
         """Store the leaders of a topic's partitions; returns the partition numbers."""
         if topic.topic_id != NO_TOPIC_ID:
             self.topic_ids[name] = topic.topic_id

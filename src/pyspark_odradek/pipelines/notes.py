@@ -93,7 +93,7 @@ class Notes:
             self.write(BEGUN, sorted(known | there))
         return known | there
 
-    def keep_flows(self, graph: Graph) -> None:
+    def store_flows(self, graph: Graph) -> None:
         """Store the streaming flows of this run; the entries of flows that are no longer defined stay."""
         content = self.read(FLOWS) or {}
         content |= {flow["name"]: flow for flow in graph.as_json()["flows"] if flow["streaming"]}

@@ -173,7 +173,7 @@ class Run:
             self._count_progress()
             raise PipelineError(self.failure or first_line(error)) from None
         self._count_progress()
-        tables.keep(self.engine, self.notes, self.graph)
+        tables.store(self.engine, self.notes, self.graph)
         self.notes.begun(Checkpoints(self.engine.project.root / "_checkpoints"))
         ran = [tally for tally in self.tallies.values() if not refresh or tally.target in refresh]
         if any(tally.status in ("failed", "skipped") for tally in ran):
@@ -186,8 +186,8 @@ class Run:
             if message is not None:
                 if not noted:  # the tables are created before the first event of a flow
                     noted = True
-                    tables.keep(self.engine, self.notes, self.graph)
-                    self.notes.keep_flows(self.graph)
+                    tables.store(self.engine, self.notes, self.graph)
+                    self.notes.store_flows(self.graph)
                 self._handle_event(message)
             self._count_progress()
             if self.ends is not None and self.ends.is_overdue():

@@ -56,7 +56,7 @@ def _make_managed(engine: Engine, catalog: Any, entry: dict[str, Any]) -> None:
     catalog.externalCatalog().alterTable(table.copy(*values))
 
 
-def keep(engine: Engine, notes: Notes, graph: Graph) -> None:
+def store(engine: Engine, notes: Notes, graph: Graph) -> None:
     """Store the definitions of the graph's tables that are in the session's catalog."""
     if not _is_in_memory(engine):
         return

@@ -116,13 +116,13 @@ class _RangeReader:
         topic_id = self.cluster.topic_ids.get(self.wanted.topic)  # None of a broker before Kafka 2.8
         if topic_id is not None and self.wanted.topic_id not in (None, topic_id):
             raise NoTopicError(f"the topic {self.wanted.topic} was deleted and recreated")
-        self._ask(connection, self.position)
+        self._send_fetch(connection, self.position)
         while True:
             with locating_errors(*self.partition, self.position):
                 answer = self._answer(connection)
             if answer is None:
                 if not self.is_done:
-                    self._ask(connection, self.position)
+                    self._send_fetch(connection, self.position)
                     continue
                 return
             fetched = memoryview(received(answer.records))
@@ -135,7 +135,7 @@ class _RangeReader:
                 )
             following = batches[-1].last_offset + 1 if batches else self.position
             if following < self.wanted.end:
-                self._ask(connection, following)
+                self._send_fetch(connection, following)
             with locating_errors(*self.partition, self.position):
                 yield from self._decoded(fetched, batches, answer)
             self.position = max(self.position, following)
@@ -153,7 +153,7 @@ class _RangeReader:
         decoder = Decoder(self.schema, *self.partition, self.position, self.wanted.end)
         yield from decoder.decode(fetched, shown)
 
-    def _ask(self, connection: Connection, offset: int) -> None:
+    def _send_fetch(self, connection: Connection, offset: int) -> None:
         settings = self.cluster.settings
         size = settings.max_partition_fetch_bytes
         name, topic_id = self.wanted.topic, self.wanted.topic_id

@@ -249,7 +249,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         others = recreated_topics(began_ids, self._topic_ids)
         same = without_topics(began, others)
         marks = offset_bounds(self.cluster, partitions, behind=same)
-        self._give_up(began, others, marks)
+        self._report_lost(began, others, marks)
         self._latest = dict(marks.latest)
         end = self._within_limits(began, dict(marks.latest))
         end |= {partition: marks.earliest[partition] for partition in end if partition.topic in others}
@@ -266,7 +266,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             return end
         return capped(began, {p: offset for p, offset in end.items() if p in limit or p in began}, limit)
 
-    def _give_up(self, began: Positions, others: set[str], marks: OffsetBounds) -> None:
+    def _report_lost(self, began: Positions, others: set[str], marks: OffsetBounds) -> None:
         """Report the unread ranges of recreated topics.
 
         Without `failOnDataLoss` a batch moves all their partitions to the beginning of the new topics, and reads

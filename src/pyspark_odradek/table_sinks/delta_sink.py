@@ -117,7 +117,7 @@ class DeltaStreamWriter(TableStreamWriter):
     def commit_once(self, task: Task, found: Iterable[LeftRows]) -> bool:
         """Add the files, or merge their rows, in one commit of the table's log."""
         files = all_files(sorted(found, key=lambda left: left.task.partition_id))
-        self._look_for(files)
+        self._check_files(files)
         if not self.keys:
             return self._commit(task, partial(self._append, files, task.batch_id))
         rows = read_rows(self.path, [file.name for file in files], arrow_schema(self.schema))
@@ -235,7 +235,7 @@ class DeltaStreamWriter(TableStreamWriter):
             plan=str(_as_version(plan) or ""),
         )
 
-    def _look_for(self, files: list[WrittenFile]) -> None:
+    def _check_files(self, files: list[WrittenFile]) -> None:
         """Check that each file exists at its path in the table's log: otherwise no reader could read the table.
 
         Raises:

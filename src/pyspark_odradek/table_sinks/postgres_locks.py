@@ -64,7 +64,7 @@ def limited(
     row = connection.execute(LIMITING, [list(limits), list(limits.values())]).fetchone()
     assert row is not None
     found: list[str] = []
-    looking = threading.Timer(LOOK_S, _look, (connect, row[0], found))
+    looking = threading.Timer(LOOK_S, _find_holder, (connect, row[0], found))
     looking.daemon = True
     looking.start()
     try:
@@ -76,7 +76,7 @@ def limited(
         looking.cancel()
 
 
-def _look(connect: Callable[[], psycopg.Connection[Any]], waiting_pid: int, found: list[str]) -> None:
+def _find_holder(connect: Callable[[], psycopg.Connection[Any]], waiting_pid: int, found: list[str]) -> None:
     """Append the sessions that block a process of the server to `found`, if this role may see them."""
     try:
         with connect() as connection:

@@ -165,7 +165,7 @@ class ExactWriter:
         partitions = frozenset(TopicPartition(i.topic, i.partition_id) for m in messages for i in m.index)
         if partitions:
             self.options.refuse_rows_among_markers({partition.topic for partition in partitions})
-            self._look_for(partitions)
+            self._check_partitions(partitions)
         has_plan = self.options.gate is None  # an output lease knows a batch by what it reads
         plan = plan_of(self.options.checkpoint, batch_id) if batch_id is not None and has_plan else ""
         work = Work(batch_id, run_id, partitions, partial(_all_batches, messages, self.staging), plan)
@@ -176,7 +176,7 @@ class ExactWriter:
             transaction.skip_empty(work)
         sweep(self.staging, query_id, run_id, batch_id)
 
-    def _look_for(self, partitions: frozenset[TopicPartition]) -> None:
+    def _check_partitions(self, partitions: frozenset[TopicPartition]) -> None:
         """Raise ClusterError where a partition is not there any more: its topic was deleted or recreated."""
         topics = sorted({partition.topic for partition in partitions})
         advice = "It existed when the tasks ran: create it again"

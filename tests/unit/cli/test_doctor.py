@@ -13,7 +13,7 @@ from odradek.admin.cluster_checks import check_cluster
 from odradek.admin.cluster_facts import ClusterFacts, GroupFacts
 from odradek.admin.common_checks import check_expiry
 from odradek.admin.finding import Finding, Report, Severity, named
-from odradek.cli.doctor.machine import DirectoryFacts, MachineFacts, check_machine, look_at_machine
+from odradek.cli.doctor.machine import DirectoryFacts, MachineFacts, check_machine, inspect_machine
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -100,7 +100,7 @@ def test_a_machine_is_read_from_its_kernel_and_its_disk(tmp_path: Path) -> None:
     (proc / "sys" / "vm" / "swappiness").write_text("60\n")
     synced: list[int] = []
     # The directory is not there yet: that above it is looked at, and left as it was.
-    facts = look_at_machine([data], proc=proc, descriptors=5, sync=synced.append, written_bytes=1 << 20)
+    facts = inspect_machine([data], proc=proc, descriptors=5, sync=synced.append, written_bytes=1 << 20)
     assert (facts.descriptors, facts.swap_bytes, facts.swappiness) == (5, 2048 * 1024, 60)
     (directory,) = facts.directories
     assert (directory.path, directory.problem) == (data, "")
@@ -115,7 +115,7 @@ def test_a_disk_whose_fsync_is_slow_is_found(tmp_path: Path, monkeypatch: pytest
     def sync(descriptor: int) -> None:
         now[0] += 0.2
 
-    facts = look_at_machine([tmp_path], descriptors=1_000_000, sync=sync, written_bytes=1 << 20)
+    facts = inspect_machine([tmp_path], descriptors=1_000_000, sync=sync, written_bytes=1 << 20)
     checks = {each.check: each for each in check_machine(facts)}
     assert checks["fsync"].severity is Severity.BAD and "200.0 ms" in checks["fsync"].seen
     assert checks["disk-speed"].severity is Severity.BAD and "5 MB/s" in checks["disk-speed"].seen
@@ -124,12 +124,12 @@ def test_a_disk_whose_fsync_is_slow_is_found(tmp_path: Path, monkeypatch: pytest
 def test_a_directory_that_cannot_be_written_to_is_found(tmp_path: Path) -> None:
     plain = tmp_path / "file"
     plain.write_text("")
-    facts = look_at_machine([plain / "data"], descriptors=1_000_000)
+    facts = inspect_machine([plain / "data"], descriptors=1_000_000)
     assert "log-directory" in {each.check for each in check_machine(facts)}
 
 
 def test_a_directory_whose_name_the_disk_refuses_is_found(tmp_path: Path) -> None:
-    (directory,) = look_at_machine([tmp_path / ("x" * 300)], descriptors=1_000_000, written_bytes=1 << 20).directories
+    (directory,) = inspect_machine([tmp_path / ("x" * 300)], descriptors=1_000_000, written_bytes=1 << 20).directories
     # Newer Pythons take such a directory for one that is not there.
     assert directory.problem in ("File name too long", "")
 

@@ -95,8 +95,8 @@ def test_values_have_their_sizes_and_their_marks() -> None:
 def test_each_count_of_a_thread_is_in_one_window() -> None:
     counting = Counting()
     counting.window.sent = 3
-    assert counting.take_window().sent == 3
-    assert counting.take_window().sent == 0
+    assert counting.pop_window().sent == 3
+    assert counting.pop_window().sent == 0
 
 
 def outcome() -> Outcome:

@@ -220,7 +220,7 @@ def test_keys_are_read_again_though_another_login_did_so_meanwhile(
         asked.append(url)
         return json.dumps({"keys": [key.as_dict(private=False)]}).encode()
 
-    monkeypatch.setattr(client, "_ask", ask)
+    monkeypatch.setattr(client, "_request", ask)
     assert client.identity(token, "n", NOW_S).user == "alice"
     client._keys.asked_for_unknown = True  # by another thread
     with pytest.raises(LoginError, match="has expired"):
@@ -231,7 +231,7 @@ def test_keys_are_read_again_though_another_login_did_so_meanwhile(
 def test_a_refresh_token_is_revoked_where_the_issuer_can(monkeypatch: pytest.MonkeyPatch) -> None:
     client = IssuerClient(CONFIG)
     asked: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(client, "_ask", lambda *given: asked.append(given))
+    monkeypatch.setattr(client, "_request", lambda *given: asked.append(given))
     for revocation in ("", "https://r"):
         client._endpoints = Endpoints("https://a", "https://t", "https://k", revocation=revocation)
         client.revoke("old")

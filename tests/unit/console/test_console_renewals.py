@@ -66,7 +66,7 @@ async def test_a_token_is_asked_for_shortly_before_the_old_one_ends() -> None:
         assert renewals.is_due(one) is is_due
         assert not renewals.is_due(session(grant(refresh_token="")))
         assert not renewals.is_due(session(None))
-    renewals.look(one)
+    renewals.check(one)
     assert not renewals.is_due(one), "it is being asked for"
     await answered(renewals)
     assert one.grant is not None
@@ -98,7 +98,7 @@ async def test_the_next_question_is_counted_from_the_end_of_the_one_before() -> 
     renewals = Renewals(cast(OidcLogins, issuer), clock)
     clock.now_s = ENDS_S - AHEAD_S
     one = session(grant())
-    renewals.look(one)
+    renewals.check(one)
     await asyncio.sleep(0)
     clock.now_s += 20
     issuer.gives_up.set()

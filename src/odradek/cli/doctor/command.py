@@ -40,7 +40,8 @@ def doctor(
         typer.Option("--config", "-c", help="Look at a node's properties file, and at its directories here."),
     ] = None,
     directory: Annotated[
-        list[Path] | None, typer.Option("--directory", "-d", help="Look at a directory's disk; may be given often.")
+        list[Path] | None,
+        typer.Option("--directory", "-d", help="Look at a directory's disk; may be given often."),
     ] = None,
     watch: Annotated[
         float, typer.Option("--watch", help="Seconds between two looks at how far groups are.", min=0.1, max=3600)
@@ -59,17 +60,17 @@ def doctor(
     if (config is not None or directories) and not is_named(context, "bootstrap_server"):
         bootstrap_server = None
     if config is not None:
-        directories += _look_at_configuration(config, report)
+        directories += _inspect_configuration(config, report)
     if bootstrap_server is None or directories:
-        _look_at_machine(directories or [Path.cwd()], report)
+        _inspect_machine(directories or [Path.cwd()], report)
     if bootstrap_server is not None:
-        _look_at_cluster(target(bootstrap_server, command_config), watch, report)
+        _inspect_cluster(target(bootstrap_server, command_config), watch, report)
     _show(report, as_json=as_json)
     if report.is_bad:
         raise typer.Exit(FAILED)
 
 
-def _look_at_configuration(config: Path, report: Report) -> list[Path]:
+def _inspect_configuration(config: Path, report: Report) -> list[Path]:
     """Check a properties file; returns its log directories. Raises ConfigError if it is invalid."""
     from odradek.cli.doctor.configuration import check_settings
     from odradek.common.real_io import RealDisk
@@ -85,19 +86,19 @@ def _look_at_configuration(config: Path, report: Report) -> list[Path]:
     return [Path(each) for each in dict.fromkeys([*settings.log_dirs, settings.metadata_log_dir])]
 
 
-def _look_at_machine(directories: list[Path], report: Report) -> None:
-    from odradek.cli.doctor.machine import check_machine, look_at_machine
+def _inspect_machine(directories: list[Path], report: Report) -> None:
+    from odradek.cli.doctor.machine import check_machine, inspect_machine
 
-    report.add(check_machine(look_at_machine(directories)))
+    report.add(check_machine(inspect_machine(directories)))
 
 
-def _look_at_cluster(where: Target, watch_s: float, report: Report) -> None:
+def _inspect_cluster(where: Target, watch_s: float, report: Report) -> None:
     from odradek.admin.cluster_checks import check_cluster
-    from odradek.admin.cluster_facts import ClusterFacts, Look
+    from odradek.admin.cluster_facts import ClusterFacts, Inspection
     from odradek.server.startup.ignored_settings import has_effect
 
     async def work(cluster: Cluster) -> ClusterFacts:
-        return await Look(cluster, report, watch_s, tls_of(where)).run()
+        return await Inspection(cluster, report, watch_s, tls_of(where)).run()
 
     facts = administer(where, work)
     report.add(check_cluster(facts, now=datetime.now(UTC), apart_s=watch_s, honoured=has_effect))

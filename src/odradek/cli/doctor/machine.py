@@ -60,7 +60,7 @@ class MachineFacts:
     directories: Sequence[DirectoryFacts] = ()
 
 
-def look_at_machine(
+def inspect_machine(
     directories: Sequence[Path],
     *,
     proc: Path = Path("/proc"),
@@ -81,7 +81,7 @@ def look_at_machine(
         descriptors=limit,
         swap_bytes=_swap_bytes(proc),
         swappiness=_number(proc / "sys" / "vm" / "swappiness"),
-        directories=[_look_at_directory(path, sync, written_bytes) for path in directories],
+        directories=[_inspect_directory(path, sync, written_bytes) for path in directories],
     )
 
 
@@ -99,7 +99,7 @@ def _number(path: Path) -> int:
     return 0
 
 
-def _look_at_directory(path: Path, sync: Callable[[int], None], written_bytes: int) -> DirectoryFacts:
+def _inspect_directory(path: Path, sync: Callable[[int], None], written_bytes: int) -> DirectoryFacts:
     try:
         # A node makes its directory; until then the disk is that of the one above.
         there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())

@@ -23,10 +23,10 @@ def consumer_dies(bench: Workbench) -> None:
     """The next consumer of a group begins at the committed offset."""
     bench.make_topic("committed", [1, 2, 3])
     bench.write("committed", "a", "b", "c")
-    bench.note(
+    bench.record(
         "a consumer reads a, b and commits after a, then dies", "a, b", ", ".join(_read_some(bench, 2, commit=1))
     )
-    bench.note("the next one of the group begins there", "b, c", ", ".join(_read_some(bench, 2, commit=0)))
+    bench.record("the next one of the group begins there", "b, c", ", ".join(_read_some(bench, 2, commit=0)))
 
 
 def _read_some(bench: Workbench, count: int, *, commit: int) -> list[str]:
@@ -62,7 +62,7 @@ def in_sync_set(bench: Workbench) -> None:
     bench.step("three copies, all in sync", "1, 2, 3", lambda: bench.in_sync("replicated"))
     bench.cluster[3].kill()
     bench.step("broker 3 is killed (kill -9)", "1, 2", lambda: bench.in_sync("replicated"))
-    bench.note("a record is written, acks=all", "acknowledged", bench.write("replicated", "a"))
+    bench.record("a record is written, acks=all", "acknowledged", bench.write("replicated", "a"))
     bench.cluster[3].start()
     bench.step("broker 3 starts again", "1, 2, 3", lambda: bench.in_sync("replicated"))
 
@@ -70,18 +70,18 @@ def in_sync_set(bench: Workbench) -> None:
 def min_insync_replicas(bench: Workbench) -> None:
     """Below min.insync.replicas a producer with acks=all is refused, and acknowledged records are not at risk."""
     bench.make_topic("careful", [1, 2], min_isr=2)
-    bench.note("two copies, min.insync.replicas=2", "acknowledged", bench.write("careful", "a"))
+    bench.record("two copies, min.insync.replicas=2", "acknowledged", bench.write("careful", "a"))
     bench.cluster[2].kill()
     bench.step("broker 2 is killed", "1", lambda: bench.in_sync("careful"))
-    bench.note(
+    bench.record(
         "a record is written, acks=all",
         "NOT_ENOUGH_REPLICAS",
         bench.write("careful", "refused", message_send_max_retries=0, enable_idempotence=False),
     )
     bench.cluster[2].start()
     bench.step("broker 2 starts again", "1, 2", lambda: bench.in_sync("careful"))
-    bench.note("a record is written again", "acknowledged", bench.write("careful", "b"))
-    bench.note("what is there", "a, b", bench.read("careful"))
+    bench.record("a record is written again", "acknowledged", bench.write("careful", "b"))
+    bench.record("what is there", "a, b", bench.read("careful"))
 
 
 def unclean_election(bench: Workbench) -> None:
@@ -91,7 +91,7 @@ def unclean_election(bench: Workbench) -> None:
     bench.step("two copies, min.insync.replicas=1", "1, 2", lambda: bench.in_sync("risky"))
     bench.cluster[2].kill()
     bench.step("broker 2 is killed", "1", lambda: bench.in_sync("risky"))
-    bench.note("a record is written, acks=all", "acknowledged", bench.write("risky", "b"))
+    bench.record("a record is written, acks=all", "acknowledged", bench.write("risky", "b"))
     bench.cluster[1].kill()
     bench.cluster[2].start()
     bench.step("broker 1 is killed, broker 2 starts", "-1", lambda: bench.leader("risky"))
@@ -112,7 +112,7 @@ def producer_dies(bench: Workbench) -> None:
     first.begin_transaction()
     first.produce("payments", "half")
     first.flush(PATIENCE_S)
-    bench.note("a producer writes half a transaction, and hangs", "nothing", bench.read("payments"))
+    bench.record("a producer writes half a transaction, and hangs", "nothing", bench.read("payments"))
     second = bench.producer(transactional_id="payer")
     second.init_transactions(PATIENCE_S)
     second.begin_transaction()
@@ -124,8 +124,8 @@ def producer_dies(bench: Workbench) -> None:
         seen = "committed"
     except KafkaException as error:
         seen = "fenced" if error.args[0].fatal() else error.args[0].name()
-    bench.note("the first one wakes up, and commits", "fenced", seen)
-    bench.note("what is there", "whole", bench.read("payments"))
+    bench.record("the first one wakes up, and commits", "fenced", seen)
+    bench.record("what is there", "whole", bench.read("payments"))
 
 
 def exactly_once(bench: Workbench) -> None:
@@ -143,7 +143,7 @@ def exactly_once(bench: Workbench) -> None:
             producer.abort_transaction(PATIENCE_S)
     bench.step("a try is rolled back, the next committed", "second try", lambda: bench.read("results"))
     seen = bench.read("results", committed=False)
-    bench.note("read_uncommitted sees both", "first try, second try", seen)
+    bench.record("read_uncommitted sees both", "first try, second try", seen)
 
 
 SCENES: dict[str, Scene] = {

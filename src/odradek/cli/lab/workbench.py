@@ -62,7 +62,7 @@ class Workbench:
             time.sleep(POLL_S)
         self.steps.append(Step(did, expected, seen))
 
-    def note(self, did: str, expected: str, seen: str) -> None:
+    def record(self, did: str, expected: str, seen: str) -> None:
         """Add a step with a result that was observed once."""
         self.steps.append(Step(did, expected, seen))
 

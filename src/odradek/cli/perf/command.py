@@ -334,7 +334,7 @@ def _run(
     from odradek.cli.perf.run import Run
 
     try:
-        return Run(senders, readers, interval, _progress, ends or ()).go(seconds, records)
+        return Run(senders, readers, interval, _progress, ends or ()).run(seconds, records)
     except KafkaException as error:
         raise _refused(error) from None
     finally:

@@ -106,7 +106,7 @@ class Counting:
         self.failure: Exception | None = None
         self.stopping = threading.Event()
 
-    def take_window(self) -> Window:
+    def pop_window(self) -> Window:
         """Return the counts since the last call, and reset them."""
         with self.lock:
             taken, self.window = self.window, Window()

@@ -51,7 +51,7 @@ class Run:
     quiet_s: float = QUIET_S
     outcome: Outcome = field(default_factory=Outcome)
 
-    def go(self, seconds: float = 0.0, records: int = 0) -> Outcome:
+    def run(self, seconds: float = 0.0, records: int = 0) -> Outcome:
         """Run to the end; Ctrl-C ends it early, with the results so far.
 
         Args:
@@ -133,7 +133,7 @@ class Run:
     def _collect_windows(self, passed_s: float) -> None:
         together = Window()
         for worker in self._workers:
-            together.merge(worker.take_window())
+            together.merge(worker.pop_window())
         if not (together.sent or together.acked or together.read) and passed_s - self._shown_s < self.interval_s / 2:
             return
         self.outcome.windows.append((passed_s, together))

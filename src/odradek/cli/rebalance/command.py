@@ -73,7 +73,7 @@ def command(
         return
     if execute and file.exists():
         raise CliError(f"{file} is a plan that was broken off: go on with --resume, or delete it", code=USAGE)
-    view, weights = administer(where, lambda cluster: _look(cluster, topic, watch))
+    view, weights = administer(where, lambda cluster: _load(cluster, topic, watch))
     changes, before, after = rebalance(
         view.racks,
         view.assignment,
@@ -93,7 +93,7 @@ def command(
     _carry_out(where, changes, file, throttle, at_once)
 
 
-async def _look(cluster: Cluster, topic: str | None, watch_s: float) -> tuple[View, dict[TopicPartition, Weights]]:
+async def _load(cluster: Cluster, topic: str | None, watch_s: float) -> tuple[View, dict[TopicPartition, Weights]]:
     from odradek.cli.partition_moves import load_view
     from odradek.cli.rebalance.carry_out import weigh
     from odradek.client.reassignment import ongoing_reassignments

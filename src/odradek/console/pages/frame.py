@@ -141,7 +141,7 @@ class Page:
 
         async def changing(cluster: Cluster) -> bool:
             await work(cluster)
-            self.watch.look_soon()
+            self.watch.refresh_soon()
             return True
 
         done = await self.run(Right.CHANGE, changing)

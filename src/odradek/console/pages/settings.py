@@ -70,7 +70,7 @@ class Settings:
 
     async def show(self) -> None:
         """Ask and show them."""
-        await self._ask()
+        await self._load()
         table = PagedTable(
             self._page,
             _COLUMNS,
@@ -83,7 +83,7 @@ class Settings:
         if self._page.may(Right.CHANGE):
             self._form(table)
 
-    async def _ask(self) -> None:
+    async def _load(self) -> None:
         async def fetch(cluster: Cluster) -> list[Setting]:
             (found,) = await describe_configs(cluster, self._kind, [self._name])
             return found.configs
@@ -101,7 +101,7 @@ class Settings:
                 if await self._page.carry_out(
                     lambda cluster: plan_setting(cluster, self._kind, self._name, name, wanted)
                 ):
-                    await self._ask()
+                    await self._load()
                     table.show()
 
             ui.button("Set", on_click=lambda: change(own=True))

@@ -57,7 +57,7 @@ async def _transactions(page: Page) -> None:
         now_ms = time.time_ns() // 1_000_000
         return await find_hanging(cluster, partitions, now_ms=now_ms, max_timeout_ms=MAX_TIMEOUT_MS)
 
-    async def look() -> None:
+    async def load() -> None:
         those = await page.run(Right.SEE, fetch)
         hanging.clear()
         with hanging:
@@ -66,7 +66,7 @@ async def _transactions(page: Page) -> None:
             if those == []:
                 ui.label("No transaction hangs.")
 
-    ui.button("Look for them", on_click=look).props("outline")
+    ui.button("Look for them", on_click=load).props("outline")
 
 
 def _show(page: Page, hanging: OpenTransaction) -> None:

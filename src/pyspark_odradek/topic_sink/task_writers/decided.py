@@ -149,7 +149,7 @@ class DecidedCommit(TransactionalCommit):
         found, _ = self._newest_known()
         if found is None:
             return
-        give_up = self._give_up()
+        give_up = self._deadline()
         for task in found.tasks or ():
             try:
                 is_ended = self.end_task(task, time.monotonic() + LAST_BACKOFF_MS / 1000)
@@ -206,7 +206,7 @@ class DecidedCommit(TransactionalCommit):
         self, tasks: Sequence[Prepared], deadline: float | None, committed: bool
     ) -> dict[Prepared, Answer]:
         found: dict[Prepared, Answer] = {}
-        give_up = self._give_up()
+        give_up = self._deadline()
         for task in tasks:
             until = deadline if deadline is not None else time.monotonic() + LAST_BACKOFF_MS / 1000
             try:
@@ -218,7 +218,7 @@ class DecidedCommit(TransactionalCommit):
                     break
         return found
 
-    def _give_up(self) -> float:
+    def _deadline(self) -> float:
         """When to stop after an error: brokers that do not answer cost a request's time-out for each transaction."""
         return time.monotonic() + self.cluster.settings.default_api_timeout_ms / 1000
 

@@ -92,7 +92,7 @@ class TaskWritersStreamWriter(ExactWriter, DataSourceStreamArrowWriter):
         prepared = tuple(each.prepared for each in handed if each.prepared is not None)
         partitions = frozenset(TopicPartition(each.topic, each.partition_id) for each in prepared)
         is_known = any(each.is_known for each in handed)
-        self._tell_of_order(handed, task.run_id)
+        self._warn_of_order(handed, task.run_id)
         plan = plan_of(self.options.checkpoint, batchId)
         work = Work(batchId, task.run_id, partitions, list, plan, prepared, is_known)
         transaction = self.transaction(task.query_id, batchId)
@@ -115,7 +115,7 @@ class TaskWritersStreamWriter(ExactWriter, DataSourceStreamArrowWriter):
             assert isinstance(transaction, DecidedCommit), "there is no gate"
             transaction.abandon(prepared, batchId)
 
-    def _tell_of_order(self, handed: list[Handed], run_id: str) -> None:
+    def _warn_of_order(self, handed: list[Handed], run_id: str) -> None:
         """Log once in a run that several tasks write rows of one partition.
 
         Rows with one key have no order if several tasks write them.
