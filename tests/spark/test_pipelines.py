@@ -46,7 +46,7 @@ dp.create_sink("newest", "odradek", options)
 
 
 @dp.append_flow(target="newest")
-def keep_newest():
+def retain_newest():
     lines = SparkSession.active().readStream.table("arrivals").selectExpr("split(STRING(value), ' ') AS words")
     seconds = lines.selectExpr("words[0] AS page", "try_cast(words[1] AS INT) AS seconds")
     return seconds.selectExpr("*", "seconds IS NULL AS gone")

@@ -132,7 +132,7 @@ def unregister(
 ) -> None:
     """Unregister a broker that is stopped and will not return. It must have no replica."""
 
-    async def look(cluster: Cluster) -> tuple[bool | None, list[str]]:
+    async def check(cluster: Cluster) -> tuple[bool | None, list[str]]:
         fenced = await _is_fenced(cluster, broker)
         held = [
             f"{topic.name}-{partition.partition_index}"
@@ -148,7 +148,7 @@ def unregister(
         await unregister_broker(cluster, broker)
 
     where = target(bootstrap_server, command_config)
-    fenced, held = administer(where, look)
+    fenced, held = administer(where, check)
     if fenced is None:
         raise CliError(f"the cluster has no broker {broker}; `odradek cluster brokers` shows them", code=NOT_FOUND)
     if not fenced:

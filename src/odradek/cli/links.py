@@ -307,14 +307,14 @@ def _end_mirrors(cluster: Administration, name: str, topics: list[str], *, yes: 
     from odradek.admin.plan import PlanError
     from odradek.cli.link_state import show_missing
 
-    async def look(connected: Cluster) -> tuple[Link, list[str], link_ends.Rows]:
+    async def read(connected: Cluster) -> tuple[Link, list[str], link_ends.Rows]:
         link = await _known_link(connected, name)
         names = link_ends.chosen(link, topics, is_reached=is_reached)
         leaves_out = not is_reached and not topics
         return link, names, await link_ends.missing(connected, link, names, leaves_out=leaves_out)
 
     try:
-        link, wanted, rows = cluster.run(look)
+        link, wanted, rows = cluster.run(read)
         if is_reached:
             link_ends.check_reached(rows)
     except UnknownLinkError as error:

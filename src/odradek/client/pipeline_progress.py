@@ -94,11 +94,11 @@ class ProgressReader:
             for record in fetched.records:
                 apply_record(self.found, record.key, record.value)
             read_count += len(fetched.records)
-            keep_newest(self.found)
+            retain_newest(self.found)
         return dict(self.found)
 
 
-def keep_newest(found: dict[str, dict[str, Any]]) -> None:
+def retain_newest(found: dict[str, dict[str, Any]]) -> None:
     """Remove the oldest pipelines until their number, and that of their flows, is within the limits."""
     flows = sum(len(status["flows"]) for status in found.values())
     while len(found) > MAX_PIPELINES or flows > MAX_FLOWS_IN_ALL:

@@ -88,16 +88,16 @@ def share_out(disks: Sequence[Path], kept: Mapping[int, Sequence[Path]], ids: It
     found = {broker: list(kept.get(broker, ())) for broker in ids}
     users = Counter({disk: sum(disk in (each.parent for each in dirs) for dirs in found.values()) for disk in disks})
 
-    def give(broker: int, disk: Path) -> None:
+    def assign(broker: int, disk: Path) -> None:
         found[broker].append(disk / f"broker-{broker}")
         users[disk] += 1
 
     for broker in ids:
         if not found[broker]:
-            give(broker, min(disks, key=lambda disk: users[disk]))
+            assign(broker, min(disks, key=lambda disk: users[disk]))
     for disk in disks:
         if not users[disk]:
-            give(min(ids, key=lambda each: len(found[each])), disk)
+            assign(min(ids, key=lambda each: len(found[each])), disk)
     return found
 
 

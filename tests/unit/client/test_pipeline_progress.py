@@ -14,7 +14,7 @@ from odradek.client.pipeline_progress import (
     MAX_NUMBER,
     MAX_PIPELINES,
     apply_record,
-    keep_newest,
+    retain_newest,
 )
 
 FLOW: dict[str, Any] = {"flow": "visits", "target": "t", "status": "running", "rows_read": 5, "rate": 1.5, "lag": None}
@@ -99,12 +99,12 @@ def test_the_pipelines_that_wrote_last_are_kept() -> None:
     found: dict[str, dict[str, Any]] = {}
     for at in (*range(MAX_PIPELINES + 2), 0):
         apply_record(found, b"%d" % at, json.dumps(STATUS).encode())
-    keep_newest(found)
+    retain_newest(found)
     assert len(found) == MAX_PIPELINES
     assert next(iter(found)) == "3"
     assert list(found)[-1] == "0", "it wrote again"
     many = json.dumps({**STATUS, "flows": [FLOW] * MAX_FLOWS}).encode()
     for at in range(MAX_FLOWS_IN_ALL // MAX_FLOWS):
         apply_record(found, b"many %d" % at, many)
-    keep_newest(found)
+    retain_newest(found)
     assert list(found) == [f"many {at}" for at in range(MAX_FLOWS_IN_ALL // MAX_FLOWS)]
