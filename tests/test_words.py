@@ -41,7 +41,7 @@ STANDARD = {
     "tell_of_long_visits",
 }
 # Lines, by room.
-LEFT: dict[str, int] = {"src/odradek/server": 2}
+LEFT: dict[str, int] = {}
 
 
 # Names, by room.

@@ -347,7 +347,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_ending = True
 
     def close(self) -> None:
-        """End the connection at once, without a word."""
+        """Close the connection at once, without a response or a line in the log."""
         self.is_closing = True
         if self._transport is not None:
             self._transport.abort()
