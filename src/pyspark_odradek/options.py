@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from odradek.common.numbers import INT32_MAX, INT64_MAX
 from pyspark_odradek.errors import OptionError
-from pyspark_odradek.value_options import REGISTRY_OPTIONS, RegistryAddress, value_options
+from pyspark_odradek.value_options import REFERENCES, REGISTRY_OPTIONS, RegistryAddress, value_options
 
 log = logging.getLogger("pyspark_odradek")
 
@@ -72,7 +72,9 @@ WRITE_OPTIONS = [
     "asyncProgressTrackingEnabled",
     "valueFormat",
     "valueSchema",
+    "valueMessage",
     *REGISTRY_OPTIONS,
+    REFERENCES,
 ]
 # Options of Spark's Kafka source that have no counterpart here, and what there is instead.
 WITHOUT_EFFECT = {

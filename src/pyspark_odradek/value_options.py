@@ -10,8 +10,12 @@ from urllib.parse import urlsplit
 from pyspark_odradek.errors import OptionError
 
 VALUE_FORMATS = ("binary", "json", "avro", "protobuf")
-WRITTEN_FORMATS = ("avro", "json")  # beside binary
+WRITTEN_FORMATS = VALUE_FORMATS[1:]
 REGISTRY_OPTIONS = ("schemaRegistryUrl", "schemaRegistryUser", "schemaRegistryPassword", "schemaRegistrySubject")
+REFERENCES = "schemaRegistryReferences"  # of a sink
+# The text or bytes that Spark itself makes of a struct, by the format of a sink that has no registry.
+_MADE_BY_SPARK = {"json": "text of the value, as with to_json", "protobuf": "bytes of the value, as with to_protobuf"}
+_MADE_BY_SPARK["avro"] = "bytes of the value, as with to_avro"
 
 
 @dataclass(frozen=True)
@@ -26,15 +30,18 @@ class RegistryAddress:
 
 @dataclass(frozen=True)
 class WrittenValues:
-    """How values are written that have the frame of a registry: `form` is avro or json.
+    """How values are written that have the frame of a registry: `form` is avro, json or protobuf.
 
-    `schema` is None where it is the newest one of the subject, or, for Avro, made of the columns.
+    `schema` is None where it is the newest one of the subject, or, for Avro, made of the columns. `message` is of
+    Protobuf; `references` of the others, in JSON.
     """
 
     form: str
     registry: RegistryAddress
     subject: str
     schema: str | None = None
+    message: str | None = None
+    references: str | None = None
 
 
 # The meaning of valueSchema for the formats that need it.
@@ -66,13 +73,10 @@ def value_options(options: Mapping[str, str], topics: Sequence[str], kafka: Mapp
     is_registered = form == "avro" and registry is not None
     if form in _SCHEMAS and schema is None and not is_registered:
         raise OptionError(f"valueFormat={form} needs the option valueSchema: {_SCHEMAS[form]}")
-    message = options.get("valuemessage", "").strip() or None
-    if message is not None and form != "protobuf":
-        raise OptionError("valueMessage has an effect only with valueFormat=protobuf")
     return {
         "value_format": form,
         "value_schema": schema,
-        "value_message": message,
+        "value_message": _message(options, form),
         "registry": registry,
         "registry_subject": _read_subject(options, topics) if is_registered and schema is None else None,
         "bad_records": bad,
@@ -90,23 +94,34 @@ def written_values(options: Mapping[str, str], topic: str | None, kafka: Mapping
     """
     form = options.get("valueformat", "binary").lower()
     if form == "binary":
-        _refuse(options, ("valueSchema", *REGISTRY_OPTIONS), f"valueFormat={' or '.join(WRITTEN_FORMATS)}")
+        own = ("valueSchema", "valueMessage", *REGISTRY_OPTIONS, REFERENCES)
+        _refuse(options, own, f"valueFormat={' or '.join(WRITTEN_FORMATS)}")
         return None
     if form not in WRITTEN_FORMATS:
-        raise OptionError(
-            f"valueFormat of a sink is binary, {' or '.join(WRITTEN_FORMATS)}, not {form!r}: make bytes of the value "
-            "before, as with to_protobuf"
-        )
+        raise OptionError(f"valueFormat is one of {', '.join(VALUE_FORMATS)}, not {form!r}")
     registry = _registry(options, kafka)
     if registry is None:
         raise OptionError(
-            f"valueFormat={form} of a sink needs schemaRegistryUrl: without a registry make text or bytes of the "
-            "value, as with to_json"
+            f"valueFormat={form} of a sink needs schemaRegistryUrl: without a registry make {_MADE_BY_SPARK[form]}"
         )
     subject = _subject(options, topic)
     if subject is None:
         raise OptionError("each row names its topic: give schemaRegistrySubject, or the option topic")
-    return WrittenValues(form, registry, subject, options.get("valueschema", "").strip() or None)
+    schema = options.get("valueschema", "").strip() or None
+    if form == "protobuf":
+        _refuse(options, (REFERENCES,), "valueFormat=avro or json: those of Protobuf are the imports of valueSchema")
+    elif schema is None:
+        _refuse(options, (REFERENCES,), "valueSchema")
+    message = _message(options, form)
+    return WrittenValues(form, registry, subject, schema, message, options.get(REFERENCES.lower()))
+
+
+def _message(options: Mapping[str, str], form: str) -> str | None:
+    """The name of the message, where it is given. Raises OptionError."""
+    message = options.get("valuemessage", "").strip() or None
+    if message is not None and form != "protobuf":
+        raise OptionError("valueMessage has an effect only with valueFormat=protobuf")
+    return message
 
 
 def _registry(options: Mapping[str, str], kafka: Mapping[str, str]) -> RegistryAddress | None:

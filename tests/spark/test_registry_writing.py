@@ -234,9 +234,15 @@ def test_json_gets_the_frame_and_stays_as_it_is(registry: SchemaRegistry) -> Non
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"valueFormat": "binary"}, "schemaRegistryUrl has an effect only with valueFormat=avro or json"),
-        ({"valueFormat": "protobuf"}, "valueFormat of a sink is binary, avro or json, not 'protobuf'"),
-        ({"schemaRegistryUrl": ""}, "valueFormat=avro of a sink needs schemaRegistryUrl"),
+        ({"valueFormat": "binary"}, "schemaRegistryUrl has an effect only with valueFormat=json or avro or protobuf"),
+        ({"valueFormat": "csv"}, "valueFormat is one of binary, json, avro, protobuf, not 'csv'"),
+        ({"schemaRegistryUrl": ""}, "valueFormat=avro of a sink needs schemaRegistryUrl: .* as with to_avro"),
+        ({"valueMessage": "shop.Order"}, "valueMessage has an effect only with valueFormat=protobuf"),
+        ({"schemaRegistryReferences": "[]"}, "schemaRegistryReferences has an effect only with valueSchema"),
+        (
+            {"valueFormat": "protobuf", "valueSchema": "x", "schemaRegistryReferences": "[]"},
+            "References has an effect only with valueFormat=avro or json: those of Protobuf are the imports",
+        ),
         ({"topic": ""}, "each row names its topic: give schemaRegistrySubject, or the option topic"),
         ({"schemaRegistryUser": "u"}, "give schemaRegistryUser and schemaRegistryPassword"),
     ],

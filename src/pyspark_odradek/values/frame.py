@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from odradek.record.varint import read_zigzag
+from odradek.record.varint import read_zigzag, zigzag
 
 HEAD_BYTES = 5
 MOST_LEVELS = 64  # of messages within messages
@@ -30,8 +30,15 @@ def schema_id_of(value: bytes) -> int | None:
 
 
 def frame_of(schema_id: int) -> bytes:
-    """The frame before a value of Avro or JSON."""
+    """The frame before a value of Avro or JSON; for Protobuf `place_frame` follows."""
     return b"\0" + schema_id.to_bytes(4, "big")
+
+
+def place_frame(place: tuple[int, ...]) -> bytes:
+    """What follows `frame_of` for Protobuf: the index of the message in its file."""
+    if place == (0,):
+        return b"\0"
+    return b"".join(map(zigzag, (len(place), *place)))
 
 
 class BehindFrame:

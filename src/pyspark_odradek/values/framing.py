@@ -1,15 +1,16 @@
-"""Encodes a column of values for the topic sink with a schema of a registry: the frame, and Avro behind it.
+"""Encodes a column of values for the topic sink with a schema of a registry: the frame, and Avro or Protobuf behind it.
 
 The driver finds the schema, or registers it, and tasks get its id. It repeats that for each batch of a stream, since
-Spark then creates the writer in another process. Values in Avro are structs; values in JSON are already text, and only
-get the frame. Rules and encryption of Confluent's serializers are not supported.
+Spark then creates the writer in another process. Values in Avro and Protobuf are structs; values in JSON are already
+text, and only get the frame. Rules and encryption of Confluent's serializers are not supported.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,13 +19,39 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 from pyspark_odradek.errors import OptionError, one_line
 from pyspark_odradek.extras import needing
 from pyspark_odradek.value_options import WrittenValues
+from pyspark_odradek.values.avro_references import whole
 from pyspark_odradek.values.frame import frame_of
-from pyspark_odradek.values.registry import Registry
-
-if TYPE_CHECKING:
-    from pyspark_odradek.values.avro_writing import AvroRows
+from pyspark_odradek.values.registry import Reference, Registry, UnknownSchemaError, references_of
 
 log = logging.getLogger("pyspark_odradek")
+
+
+class _Rows(Protocol):
+    def encode(self, column: Any, head: bytes) -> Any: ...
+
+
+class Structs(NamedTuple):
+    """How structs become values; picklable.
+
+    Attributes:
+        columns: of the structs.
+        schema: as the option valueSchema gives it, without files and references.
+        message: the full name of the message; None for Avro.
+    """
+
+    columns: StructType
+    schema: str
+    message: str | None = None
+
+    def rows(self) -> _Rows:
+        """Their encoder. Raises OptionError where the schema does not hold the columns."""
+        if self.message is None:
+            from pyspark_odradek.values.avro_writing import AvroRows
+
+            return AvroRows(self.columns, self.schema)
+        from pyspark_odradek.values.protobuf_writing import ProtobufRows
+
+        return ProtobufRows(self.columns, self.schema, self.message)
 
 
 class Framing:
@@ -32,15 +59,13 @@ class Framing:
 
     Args:
         schema_id: the id in the registry.
-        schema: the schema of the rows, in JSON; None for text that only gets the frame.
-        columns: the columns of the structs.
+        structs: None for text that only gets the frame.
     """
 
-    def __init__(self, schema_id: int, schema: str | None = None, columns: StructType | None = None) -> None:
+    def __init__(self, schema_id: int, structs: Structs | None = None) -> None:
         self.schema_id = schema_id
-        self._schema = schema
-        self._columns = columns
-        self._rows: AvroRows | None = None
+        self._structs = structs
+        self._rows: _Rows | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without the encoder, which each task creates."""
@@ -49,13 +74,10 @@ class Framing:
     def encode(self, column: Any) -> Any:
         """Encode a column as an array of bytes; nulls stay null. Raises OptionError."""
         head = frame_of(self.schema_id)
-        if self._schema is None:
+        if self._structs is None:
             return pc.binary_join_element_wise(head, column.cast(pa.binary()), b"")
         if self._rows is None:
-            from pyspark_odradek.values.avro_writing import AvroRows
-
-            assert self._columns is not None
-            self._rows = AvroRows(self._columns, self._schema)
+            self._rows = self._structs.rows()
         return self._rows.encode(column, head)
 
 
@@ -69,42 +91,101 @@ def framing_of(values: WrittenValues, column: DataType) -> Framing:
         OptionError: the column does not fit, or the registry refuses the schema.
         ClusterError: the registry refuses, or does not answer.
     """
-    if values.form == "avro":
-        return _avro(values, column)
+    return _FORMS[values.form](values, column, Registry(values.registry))
+
+
+def _json(values: WrittenValues, column: DataType, registry: Registry) -> Framing:
     if not isinstance(column, StringType | BinaryType):
         raise OptionError(
             f"column value is {column.simpleString()}: valueFormat=json takes text, as of to_json(struct(*))"
         )
-    registry = Registry(values.registry)
     if values.schema is not None:
         _refuse_other_than_json(values.schema)
-        return Framing(registry.register(values.subject, values.schema, "json"))
+        references = _references(values)
+        return Framing(registry.register(values.subject, values.schema, "json", references))
     newest = registry.latest(values.subject, "json")
     if newest is None:
-        raise OptionError(
-            f"the schema registry has no subject {values.subject}: give its JSON Schema as the option valueSchema, "
-            "which registers it, or set schemaRegistrySubject"
-        )
+        raise _no_subject(values, "its JSON Schema")
     return Framing(newest.schema_id)
 
 
-def _avro(values: WrittenValues, column: DataType) -> Framing:
-    if not isinstance(column, StructType):
-        raise OptionError(f"column value is {column.simpleString()}: valueFormat=avro takes a struct, as of struct(*)")
+def _avro(values: WrittenValues, column: DataType, registry: Registry) -> Framing:
+    columns = _columns(values, column)
     with needing("avro", "valueFormat=avro"):
         from pyspark_odradek.values.avro_writing import refuse_unfit, schema_of
-    registry = Registry(values.registry)
     if values.schema is not None:
-        refuse_unfit(column, values.schema)
-        return Framing(registry.register(values.subject, values.schema, "avro"), values.schema, column)
+        references = _references(values)
+        schema = whole(values.schema, _texts(registry, references))
+        refuse_unfit(columns, schema)
+        schema_id = registry.register(values.subject, values.schema, "avro", references)
+        return Framing(schema_id, Structs(columns, schema))
     newest = registry.latest(values.subject, "avro")
     if newest is not None:
-        refuse_unfit(column, newest.schema)
-        return Framing(newest.schema_id, newest.schema, column)
-    schema = schema_of(column)
+        schema = whole(newest.schema, newest.needed)
+        refuse_unfit(columns, schema)
+        return Framing(newest.schema_id, Structs(columns, schema))
+    schema = schema_of(columns)
     schema_id = registry.register(values.subject, schema, "avro")
     log.warning("registered schema %d of the columns under %s: %s", schema_id, values.subject, schema)
-    return Framing(schema_id, schema, column)
+    return Framing(schema_id, Structs(columns, schema))
+
+
+def _protobuf(values: WrittenValues, column: DataType, registry: Registry) -> Framing:
+    columns = _columns(values, column)
+    with needing("protobuf", "valueFormat=protobuf"):
+        from pyspark_odradek.values.protobuf_files import descriptor_set, register
+        from pyspark_odradek.values.protobuf_values import embedded, find_message
+    if values.schema is not None:
+        schema = embedded(values.schema)
+        message = find_message(schema, values.message)
+        structs = Structs(columns, schema, message.full_name)
+        structs.rows()
+        return Framing(register(registry, values.subject, message.file), structs)
+    newest = registry.latest(values.subject, "protobuf")
+    if newest is None:
+        raise _no_subject(values, "a descriptor set")
+    schema = descriptor_set(newest.schema, newest.needed, f"the newest schema of {values.subject}")
+    structs = Structs(columns, schema, find_message(schema, values.message).full_name)
+    structs.rows()
+    return Framing(newest.schema_id, structs)
+
+
+_FORMS: dict[str, Callable[[WrittenValues, DataType, Registry], Framing]] = {
+    "avro": _avro,
+    "json": _json,
+    "protobuf": _protobuf,
+}
+
+
+def _columns(values: WrittenValues, column: DataType) -> StructType:
+    if not isinstance(column, StructType):
+        raise OptionError(
+            f"column value is {column.simpleString()}: valueFormat={values.form} takes a struct, as of struct(*)"
+        )
+    return column
+
+
+def _no_subject(values: WrittenValues, schema: str) -> OptionError:
+    return OptionError(
+        f"the schema registry has no subject {values.subject}: give {schema} as the option valueSchema, "
+        "which registers it, or set schemaRegistrySubject"
+    )
+
+
+def _references(values: WrittenValues) -> list[Reference]:
+    try:
+        return references_of(json.loads(values.references or "[]"))
+    except ValueError:
+        raise OptionError(
+            'schemaRegistryReferences is [{"name": "…", "subject": "…", "version": 1}, …], as in the registry\'s API'
+        ) from None
+
+
+def _texts(registry: Registry, references: list[Reference]) -> dict[str, str]:
+    try:
+        return registry.texts(references, "avro")
+    except UnknownSchemaError as error:
+        raise OptionError(f"schemaRegistryReferences: {error}") from None
 
 
 def _refuse_other_than_json(schema: str) -> None:

@@ -37,6 +37,7 @@ from pyspark.sql.types import (
 from pyspark_odradek.errors import OptionError
 
 _TYPE = FieldDescriptor
+_SAYS_REPEATED = hasattr(FieldDescriptor, "is_repeated")  # releases before 6.31 have `label` alone, which 7 has not
 _SCALARS: dict[int, DataType] = {
     _TYPE.CPPTYPE_INT32: IntegerType(),
     _TYPE.CPPTYPE_INT64: LongType(),
@@ -71,15 +72,8 @@ class ProtobufValues:
 
     @property
     def place(self) -> tuple[int, ...]:
-        """The index of the message in its file; for a nested one, those of the enclosing messages and its own."""
-        file = descriptor_pb2.FileDescriptorProto()
-        self._message.file.CopyToProto(file)
-        path = self._message.full_name.removeprefix(f"{file.package}.").split(".")
-        there, place = file.message_type, []
-        for name in path:
-            place.append([each.name for each in there].index(name))
-            there = there[place[-1]].nested_type
-        return tuple(place)
+        """The index of the message in its file."""
+        return place_of(self._message)
 
     def decode(self, values: Any) -> tuple[Any, dict[int, str]]:
         """Decode values; returns (an array of structs, reasons by row of invalid values, which are null like nulls)."""
@@ -125,9 +119,9 @@ def _column(messages: list[Any], field: FieldDescriptor, wanted: Any) -> Any:
     """The values of one field of all messages as an array."""
     name = field.name
     found = [getattr(each, name) for each in messages]
-    if _is_map(field):
+    if is_map(field):
         return _maps(found, field, wanted)
-    if field.is_repeated:
+    if is_repeated(field):
         items = _array([item for each in found for item in each], field, wanted.value_type)
         return pa.ListArray.from_arrays(_ends(found), items).cast(wanted)
     if field.has_presence:
@@ -170,7 +164,18 @@ def _ends(collections: list[Any]) -> Any:
     return pa.array(ends, pa.int32())
 
 
-def _is_map(field: FieldDescriptor) -> bool:
+def is_repeated(field: FieldDescriptor) -> bool:
+    """Whether a field is a list or a map."""
+    return bool(field.is_repeated if _SAYS_REPEATED else field.label == _TYPE.LABEL_REPEATED)
+
+
+def is_required(field: FieldDescriptor) -> bool:
+    """Whether a message without the field is invalid."""
+    return bool(field.is_required if _SAYS_REPEATED else field.label == _TYPE.LABEL_REQUIRED)
+
+
+def is_map(field: FieldDescriptor) -> bool:
+    """Whether a field is a map."""
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
@@ -187,11 +192,11 @@ def _struct_type(message: Descriptor, above: tuple[str, ...]) -> StructType:
 
 
 def _field_type(field: FieldDescriptor, above: tuple[str, ...]) -> DataType:
-    if _is_map(field):
+    if is_map(field):
         entry = field.message_type.fields_by_name
         return MapType(_one_type(entry["key"], above), _one_type(entry["value"], above))
     one = _one_type(field, above)
-    return ArrayType(one) if field.is_repeated else one
+    return ArrayType(one) if is_repeated(field) else one
 
 
 def _one_type(field: FieldDescriptor, above: tuple[str, ...]) -> DataType:
@@ -235,6 +240,18 @@ def _messages(schema: str) -> tuple[descriptor_pool.DescriptorPool, list[str]]:
             "--descriptor_set_out=FILE"
         ) from None
     return pool, [each.full_name for file in last for each in file.message_types_by_name.values()]
+
+
+def place_of(message: Descriptor) -> tuple[int, ...]:
+    """The index of a message in its file; of a nested one, those of the enclosing messages and its own."""
+    file = descriptor_pb2.FileDescriptorProto()
+    message.file.CopyToProto(file)
+    path = message.full_name.removeprefix(f"{file.package}.").split(".")
+    there, place = file.message_type, []
+    for name in path:
+        place.append([each.name for each in there].index(name))
+        there = there[place[-1]].nested_type
+    return tuple(place)
 
 
 def embedded(schema: str) -> str:

@@ -1,9 +1,12 @@
 """A schema registry in this process: as much of Confluent's HTTP API as serializers and readers of values use.
 
-POST /subjects/<subject>            {"schema": …} -> {"id": …} where the subject has it
+POST /subjects/<subject>            {"schema": …} -> {"id": …, "version": …} where the subject has it
 POST /subjects/<subject>/versions   {"schema": …} -> {"id": …}
-GET  /subjects/<subject>/versions/latest
+GET  /subjects/<subject>/versions/<version, -1 or latest>
 GET  /schemas/ids/<id>
+
+A Protobuf schema is posted as the descriptor of a file in base64, which only `?format=serialized` gives back: a
+registry makes the text of a .proto file of it otherwise.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ class SchemaRegistry:
 
     def register(self, subject: str, schema: Any, **more: Any) -> int:
         """Make it the subject's newest one; returns its id."""
-        found = {"schema": schema if isinstance(schema, str) else json.dumps(schema), **more}
+        found = {"schema": schema if isinstance(schema, str) else json.dumps(schema), **_kept(more)}
         if found not in self._schemas:
             self._schemas.append(found)
         number = self._schemas.index(found) + 1
@@ -52,7 +55,25 @@ class SchemaRegistry:
 
     def _found(self, subject: str, schema: Mapping[str, Any]) -> int | None:
         """The id of a schema that a subject has."""
-        return next((number for number in self._subjects.get(subject, ()) if self._schemas[number - 1] == schema), None)
+        kept = _kept(schema)
+        return next((number for number in self._subjects.get(subject, ()) if self._schemas[number - 1] == kept), None)
+
+    def _version(self, subject: str, version: str) -> tuple[int, Any]:
+        versions = self._subjects.get(subject, [])
+        number = len(versions) if version in ("latest", "-1") else int(version)
+        if not 0 < number <= len(versions):
+            return 404, {"error_code": 40402, "message": "Version not found"}
+        one = {"subject": subject, "version": number, "id": versions[number - 1]}
+        return 200, one | self._schemas[versions[number - 1] - 1]
+
+    def _posted(self, subject: str, posted: Mapping[str, Any]) -> tuple[int, Any]:
+        """A new version of a subject, unless it has the schema."""
+        if self.refusal is not None:
+            return 409, {"error_code": 409, "message": self.refusal}
+        for each in posted.get("references") or ():
+            if self._version(each["subject"], str(each["version"]))[0] != 200:
+                return 422, {"error_code": 42201, "message": f"no reference found for {each['name']}"}
+        return 200, {"id": self._found(subject, posted) or self.register(subject, **posted)}
 
     def __enter__(self) -> SchemaRegistry:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -64,19 +85,23 @@ class SchemaRegistry:
 
     def answer(self, path: str, posted: Mapping[str, Any] | None) -> tuple[int, Any]:
         """(the status, what is answered)."""
-        match path.partition("?")[0].strip("/").split("/"):
+        place, _, query = path.partition("?")
+        status, found = self._at([unquote(part) for part in place.strip("/").split("/")], posted)
+        if found.get("schemaType") == "PROTOBUF" and posted is None and "format=serialized" not in query:
+            found = found | {"schema": 'syntax = "proto3";'}
+        return status, found
+
+    def _at(self, place: list[str], posted: Mapping[str, Any] | None) -> tuple[int, Any]:
+        match place:
             case ["schemas", "ids", number] if 0 < int(number) <= len(self._schemas):
                 return 200, self._schemas[int(number) - 1]
-            case ["subjects", subject] if posted is not None and (found := self._found(unquote(subject), posted)):
-                return 200, {"subject": unquote(subject), "id": found} | dict(posted)
-            case ["subjects", subject, "versions"] if posted is not None and self.refusal is not None:
-                return 409, {"error_code": 409, "message": self.refusal}
+            case ["subjects", subject] if posted is not None and (found := self._found(subject, posted)):
+                version = self._subjects[subject].index(found) + 1
+                return 200, {"subject": subject, "id": found, "version": version} | _kept(posted)
             case ["subjects", subject, "versions"] if posted is not None:
-                return 200, {"id": self.register(unquote(subject), **posted)}
-            case ["subjects", subject, "versions", "latest"] if unquote(subject) in self._subjects:
-                versions = self._subjects[unquote(subject)]
-                one = {"subject": unquote(subject), "version": len(versions), "id": versions[-1]}
-                return 200, one | self._schemas[versions[-1] - 1]
+                return self._posted(subject, posted)
+            case ["subjects", subject, "versions", version] if subject in self._subjects:
+                return self._version(subject, version)
             case ["subjects", *_]:
                 return 404, {"error_code": 40401, "message": "Subject not found"}
         return 404, {"error_code": 40403, "message": "Schema not found"}
@@ -111,3 +136,8 @@ class SchemaRegistry:
                 """Nothing."""
 
         return Handler
+
+
+def _kept(posted: Mapping[str, Any]) -> dict[str, Any]:
+    """What a schema is, without the parts that say nothing."""
+    return {name: posted[name] for name in ("schema", "schemaType", "references") if posted.get(name)}
