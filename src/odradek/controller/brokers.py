@@ -128,6 +128,8 @@ class Brokers:
         self, request: BrokerRegistrationRequest, same: BrokerImage | None, next_offset: int
     ) -> RegisterBrokerRecord:
         """The registration record; a process that registers again keeps its epoch and its state."""
+        level = self._state.metadata_version
+        cordoned = set(same.cordoned_directories) if same is not None and level >= CORDONED_LOG_DIRS else set()
         return RegisterBrokerRecord(
             broker_id=request.broker_id,
             incarnation_id=request.incarnation_id,
@@ -147,7 +149,8 @@ class Brokers:
             rack=request.rack,
             fenced=same is None or same.fenced,
             in_controlled_shutdown=same is not None and same.in_controlled_shutdown,
-            log_dirs=sorted(request.log_dirs) if self._state.metadata_version >= DIRECTORY_ASSIGNMENT else [],
+            log_dirs=sorted(request.log_dirs) if level >= DIRECTORY_ASSIGNMENT else [],
+            cordoned_log_dirs=sorted(cordoned & set(request.log_dirs)) or None,
             unknown_tagged_fields=broker_host_fields(read_broker_host(request)),
         )
 
@@ -205,8 +208,12 @@ class Brokers:
         assert METADATA_VERSION in supported_features()
 
     def registered(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
-        """A registration is committed: its session begins. The service calls this, not `replay`."""
-        self.sessions[broker_id] = BrokerSession(broker_epoch, now_ms)
+        """A registration is committed: its session begins, or goes on. The service calls this, not `replay`."""
+        session = self.sessions.get(broker_id)
+        if session is not None and session.broker_epoch == broker_epoch:
+            session.at_ms = now_ms
+        else:
+            self.sessions[broker_id] = BrokerSession(broker_epoch, now_ms)
 
     def heartbeat(
         self, request: BrokerHeartbeatRequest, next_offset: int, now_ms: int

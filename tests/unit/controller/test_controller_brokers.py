@@ -62,9 +62,13 @@ def test_the_same_process_registers_again_without_losing_its_place() -> None:
     harness = Harness()
     harness.brokers(1)
     epoch = harness.state.brokers[1].broker_epoch
+    harness.beat(1, cordoned_log_dirs=[UUID(int=1001)])
+    applied = harness.machine.brokers.sessions[1].metadata_offset
     again = harness.register(1, listeners=[Listener(name="PLAINTEXT", host="new", port=1)])
     broker = harness.state.brokers[1]
     assert again == epoch and not broker.fenced and broker.endpoints[0].host == "new"
+    assert broker.cordoned_directories == (UUID(int=1001),)
+    assert harness.machine.brokers.sessions[1].metadata_offset == applied, "a broker that stops waits for this one"
 
 
 def test_a_broker_is_unfenced_only_when_it_has_seen_its_own_registration() -> None:

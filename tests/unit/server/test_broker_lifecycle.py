@@ -14,9 +14,11 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.controller.config import ControllerConfig
+from odradek.controller.service import ControllerService
 from odradek.log.log_dir import LogDir
 from odradek.metadata.model import NO_LEADER, broker_record
 from odradek.metadata.publisher import MetadataPublisher
+from odradek.protocol.messages.broker_registration_request import BrokerRegistrationRequest, Listener
 from odradek.protocol.messages.broker_registration_response import BrokerRegistrationResponse
 from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
 from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
@@ -172,6 +174,54 @@ async def test_news_is_reported_before_the_next_heartbeat_is_due(node: QuorumNod
     member.directories.append(LogDir(Path("/data"), directory, cordoned=True))
     member.lifecycle.heartbeat_now()
     await eventually_async(lambda: len(node.publisher.image.brokers[1].cordoned_directories) == 1)
+    await member.lifecycle.shut_down()
+
+
+async def test_changed_listeners_are_registered_without_the_failed_directory(node: QuorumNode) -> None:
+    good, bad = UUID(int=2001), UUID(int=2002)
+    member = Member(node)
+    await member.lifecycle.register(Harness().registration(1, log_dirs=[good, bad]), node.publisher)
+    await member.lifecycle.join(node.publisher)
+    member.directories.append(LogDir(Path("/bad"), bad, error="it failed"))
+    await eventually_async(lambda: node.publisher.image.brokers[1].directories == (good,))
+    seen: list[tuple[UUID, ...]] = []
+    node.publisher.subscribe(lambda _, image: seen.append(image.brokers[1].directories))
+    member.lifecycle.change_listeners([Listener(name="NEW", host="h", port=1)])
+    await eventually_async(lambda: node.publisher.image.brokers[1].endpoint("NEW") is not None)
+    assert set(seen) == {(good,)} and not member.is_fenced
+    await member.lifecycle.shut_down()
+
+
+async def test_a_broker_whose_listeners_are_refused_stays_in_the_cluster(
+    node: QuorumNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = Member(node)
+    await member.join()
+    refusals, heartbeats = 0, 0
+
+    async def refuse(request: Any, response: Any) -> Any:
+        nonlocal refusals, heartbeats
+        if isinstance(request, BrokerRegistrationRequest):
+            refusals += 1
+            raise ApiError(ErrorCode.INVALID_REGISTRATION, "not these")
+        heartbeats += 1
+        return await ControllerService.request(node.service, request, response)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(node.service, "request", refuse)
+        member.lifecycle.change_listeners([Listener(name="NEW", host="h", port=1)])
+        await eventually_async(lambda: refusals > 2 and heartbeats > 2)
+    await eventually_async(lambda: node.publisher.image.brokers[1].endpoint("NEW") is not None)
+    await member.lifecycle.shut_down()
+
+
+async def test_changed_listeners_do_not_bring_back_a_removed_broker(node: QuorumNode) -> None:
+    member = Member(node, replace(QUICK, heartbeat_interval_ms=60_000))
+    await member.join()
+    await node.service.unregister_broker(UnregisterBrokerRequest(broker_id=1))
+    member.lifecycle.change_listeners([Listener(name="NEW", host="h", port=1)])
+    await eventually_async(lambda: bool(member.failures))
+    assert 1 not in node.publisher.image.brokers
     await member.lifecycle.shut_down()
 
 

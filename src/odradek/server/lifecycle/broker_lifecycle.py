@@ -295,15 +295,17 @@ class BrokerLifecycle:
 
     async def _heartbeat_or_register(self) -> BrokerHeartbeatResponse | None:
         """One heartbeat; None where this broker had to register again. Raises as the controller refuses either."""
-        if self._has_new_listeners:
-            await self._register_listeners()
         try:
-            return await self._heartbeat()
+            answer = await self._heartbeat()
         except ApiError as error:
             if error.code is not ErrorCode.STALE_BROKER_EPOCH:
                 raise
             await self._register_again(error)
             return None
+        # After the heartbeat: a broker that was unregistered must not come back by its listeners.
+        if self._has_new_listeners:
+            await self._register_listeners()
+        return answer
 
     async def _register_again(self, stale: ApiError) -> None:
         """Register again, since another registration has replaced this one: the delayed request of an earlier, killed
@@ -324,19 +326,28 @@ class BrokerLifecycle:
         if self._broker_id not in self._publisher.image.brokers:
             raise stale
         _log.warning("another registration replaced this broker's: registering again")
+        self._leave_out_offline(self._registration)
         answer = await self._controller.request(self._registration, BrokerRegistrationResponse)
         self.broker_epoch = answer.broker_epoch
         self.heartbeat_now()
 
     async def _register_listeners(self) -> None:
-        """Register the present listeners. Raises as the controller refuses them; the next heartbeat tries again."""
+        """Register the present listeners. A refusal is logged, and the next heartbeat tries again: it is due anyway."""
         assert self._registration is not None, "registered before"
         self._has_new_listeners = False
+        self._leave_out_offline(self._registration)
         try:
             await self._controller.request(self._registration, BrokerRegistrationResponse)
-        except OdradekError:
+        except OdradekError as error:
             self._has_new_listeners = True
-            raise
+            _log.warning("changed listeners are not registered yet: trying again", error=error)
+        else:
+            self.heartbeat_now()  # the controller takes no directory for full until it hears of it again
+
+    def _leave_out_offline(self, registration: BrokerRegistrationRequest) -> None:
+        """Leave out the directories that have failed since the start: the controller would take them for online."""
+        offline = {each.directory_id for each in self._directories() if each.offline}
+        registration.log_dirs = [each for each in registration.log_dirs if each not in offline]
 
     async def _heartbeat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatResponse:
         directories = self._directories()
