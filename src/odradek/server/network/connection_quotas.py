@@ -55,6 +55,8 @@ def _count(own: Mapping[str, str], key: str) -> int:
 class PendingConnection(Protocol):
     """A connection that was just made."""
 
+    listener: ListenerSpec
+
     def place_granted(self) -> bool:
         """Admit the connection; returns whether it uses the place."""
         ...
@@ -66,7 +68,11 @@ class PendingConnection(Protocol):
 
 @dataclass(slots=True)
 class _ListenerQueue:
-    """The connections of one listener: how many it has, and those that wait."""
+    """The connections of one listener: how many it has, and those that wait.
+
+    Attributes:
+        is_internal: as of the last connection: it changes as other listeners are added and removed.
+    """
 
     is_internal: bool
     bucket: TokenBucket
@@ -119,7 +125,10 @@ class ConnectionQuotas:
         """
         if self._is_closed:
             return "the node stops"
+        if listener.is_removed:
+            return "the listener was removed"  # the system had accepted the connection before
         queue = self._queues.get(listener.name) or self._add_listener(listener)
+        queue.is_internal = listener.is_internal
         if not queue.waiting and self._wait_ms(queue) == 0:
             self._admit(queue, connection)
             return ""
@@ -143,6 +152,13 @@ class ConnectionQuotas:
         self._open_count -= 1
         for each in self._queues.values():
             self._schedule_admission(each)
+
+    def close_waiting(self, listener: ListenerSpec) -> None:
+        """Close the connections that wait at a listener which was removed."""
+        queue = self._queues.get(listener.name)
+        for each in [] if queue is None else [each for each in queue.waiting if each.listener is listener]:
+            self.cancel_wait(listener, each)
+            each.close()
 
     def close(self) -> None:
         """Close the connections that wait, and refuse others: an accepted one arrives a turn of the loop later."""

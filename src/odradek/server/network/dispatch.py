@@ -30,11 +30,14 @@ if TYPE_CHECKING:
     from odradek.metadata.delta import MetadataDelta
     from odradek.metadata.image import MetadataImage
     from odradek.server.context import BrokerServices, RequestContext
+    from odradek.server.network.connection import Connection
     from odradek.server.network.listeners import ConnectionConfig, ListenerSpec
 
 # Of these, one in so many is timed.
 _FREQUENT = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
 NOT_FLEXIBLE = 2**15
+# The requests under way when a listener is removed have so long. Without any, a client could hold its place for days.
+LAST_RESPONSES_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +207,22 @@ class Dispatcher:
         self.open_scopes.add(scope)
 
     def disconnect_listener(self, listener: ListenerSpec) -> None:
-        """End the connections of a listener that was removed: those with requests under way after the responses."""
+        """End the connections of a listener that was removed.
+
+        Those with requests under way end after the responses, at the latest after LAST_RESPONSES_S: a client chooses
+        how long its fetch waits.
+        """
+        listener.is_removed = True
         self.handshakes.end_all(listener)
-        for connection in self.connections:
-            if connection.listener is listener:
-                connection.close_after_responses()
-                connection.advance()
+        self.connections.connection_quotas.close_waiting(listener)
+        for connection in self._connections_of(listener):
+            connection.close_after_responses()
+            connection.advance()
+        if left := self._connections_of(listener):
+            asyncio.get_running_loop().call_later(LAST_RESPONSES_S, _close_all, left)
+
+    def _connections_of(self, listener: ListenerSpec) -> list[Connection]:
+        return [each for each in self.connections if each.listener is listener]
 
     def change_limits(self, config: ConnectionConfig, of_listeners: Mapping[str, Limits] | None = None) -> None:
         """Use other limits: those of connections at once, that of requests with each new connection.
@@ -282,6 +295,11 @@ class Dispatcher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _close_all(connections: Iterable[Connection]) -> None:
+    for each in connections:
+        each.close()
 
 
 def make_dispatcher(

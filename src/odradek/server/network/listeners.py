@@ -48,6 +48,7 @@ class ListenerSpec:
         sasl: how clients log in; None where the listener has no SASL.
         opens_with: when requests are served: with all of its scope ("" stands for it), or with "permissions", once they
             are known.
+        is_removed: whether it was removed while the node runs, or has moved to another address.
     """
 
     name: str
@@ -59,6 +60,7 @@ class ListenerSpec:
     is_internal: bool = False
     sasl: ListenerSasl | None = None
     opens_with: str = ""
+    is_removed: bool = False
 
     def __post_init__(self) -> None:
         self.opens_with = self.opens_with or self.scope
@@ -150,8 +152,8 @@ async def bind(
     """
     try:
         return await network.listen(factory, host, port, backlog=backlog)
-    except OSError as error:
-        if isinstance(error, socket.gaierror):
+    except (OSError, ValueError) as error:
+        if isinstance(error, socket.gaierror | ValueError):
             why = "there is no such host; name an address of this machine, or none for all of them"
         elif error.errno == errno.EADDRNOTAVAIL:
             why = "the address is not of this machine; name one that is, and in advertised.listeners what clients dial"
