@@ -14,10 +14,18 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from odradek.common.errors import ErrorCode
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.incremental_alter_configs_request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.support.clients.api_calls import Calls
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic, produce_all, read_all
 from tests.support.nodes.certificates import Certificates
-from tests.support.nodes.cluster import Cluster, topic_at
+from tests.support.nodes.cluster import Cluster, await_in_sync, topic_at
 from tests.support.nodes.node import Node, free_port
 from tests.support.waiting import eventually
 
@@ -206,6 +214,16 @@ def test_changes_that_would_cut_the_broker_off_are_refused(changed: Changed) -> 
     assert read_all(changed.bootstrap, "added")
 
 
+def test_only_a_broker_adds_to_the_listeners_of_its_file(changed: Changed) -> None:
+    more = AlterableConfig(name="listeners", config_operation=2, value="EXTRA://127.0.0.1:1")
+    resource = AlterConfigsResource(resource_type=4, resource_name="2", configs=[more])
+    with Calls(changed.node.controller_port) as calls:
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        (answer,) = calls.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request).responses
+    assert ErrorCode(answer.error_code) is ErrorCode.INVALID_REQUEST
+    assert answer.error_message == "only broker 2 knows the listeners of its file: send it this change"
+
+
 def test_clients_use_a_listener_that_was_added_to_every_broker(tmp_path: Path) -> None:
     """Each broker registers the address again, and no partition changes its leader for that."""
     settings = {MAP: "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,EXTRA:PLAINTEXT"}
@@ -223,7 +241,25 @@ def test_clients_use_a_listener_that_was_added_to_every_broker(tmp_path: Path) -
         produce_all(at(added[0]), "everywhere", [(str(number).encode(), b"value") for number in range(100)])
         assert len(read_all(at(added[1]), "everywhere", 4)) == 100
         assert _leader_epochs(cluster) == epochs
+        _move_the_inter_broker_listener(cluster, added[1])
+        produce_all(at(added[1]), "everywhere", [(str(number).encode(), b"value") for number in range(100)])
+        await_in_sync(cluster.brokers[1:], "everywhere", partitions=4, copies=2)
+        assert _leader_epochs(cluster) == epochs
+
+
+def _move_the_inter_broker_listener(cluster: Cluster, port_of_other: int) -> None:
+    """Move it on the first broker; clients are served by another one meanwhile."""
+    moved = cluster.brokers[0]
+    resource = ConfigResource(ResourceType.BROKER, str(moved.plan.node_id))
+    client = AdminClient({"bootstrap.servers": at(port_of_other)})
+    listeners = client.describe_configs([resource])[resource].result(60)["listeners"].value
+    present, port = f"PLAINTEXT://127.0.0.1:{moved.plan.port}", free_port()
+    assert present in listeners
+    wanted = {"listeners": listeners.replace(present, f"PLAINTEXT://127.0.0.1:{port}")}
+    assert change(at(port_of_other), wanted, moved.plan.node_id) == ""
+    eventually(lambda: accepts(port) and not accepts(moved.plan.port))
+    eventually(lambda: at(port) in _brokers(cluster.brokers[1].plan.port))
 
 
 def _leader_epochs(cluster: Cluster) -> list[int]:
-    return [each.leader_epoch for each in topic_at(cluster.brokers[0], "everywhere").partitions]
+    return [each.leader_epoch for each in topic_at(cluster.brokers[1], "everywhere").partitions]

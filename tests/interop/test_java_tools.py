@@ -20,7 +20,7 @@ from tests.support.nodes.apache_kafka import (
     require_kafka,
     run_tool,
 )
-from tests.support.nodes.node import Node
+from tests.support.nodes.node import Node, free_port
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(600)]
@@ -77,6 +77,26 @@ def test_kafka_configs(broker: Node | ApacheKafka) -> None:
     assert "segment.bytes" not in configs("--describe", *of_topic)
     everything = configs("--describe", "--all", "--entity-type", "brokers", "--entity-name", "1")
     assert "log.segment.bytes=1073741824" in everything and "STATIC_BROKER_CONFIG" in everything
+
+
+@pytest.mark.only_ours
+@pytest.mark.slow  # test_dynamic_listeners changes them by librdkafka's client, and by our own command
+def test_kafka_configs_adds_and_removes_a_listener(broker: Node) -> None:
+    def configs(*arguments: object, check: bool = True) -> subprocess.CompletedProcess[str]:
+        given = ["--bootstrap-server", broker.bootstrap, *arguments, "--entity-type", "brokers", "--entity-name", "1"]
+        return run_tool("kafka.admin.ConfigCommand", given, check=check)
+
+    present, protocols = broker.overrides["listeners"], "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,EXTRA:PLAINTEXT"
+    address = f"127.0.0.1:{free_port()}"
+    added = f"listeners=[{present},EXTRA://{address}],listener.security.protocol.map=[{protocols}]"
+    configs("--alter", "--add-config", added)
+    eventually(lambda: TOPIC in run_tool(f"{TOOLS}.TopicCommand", ["--bootstrap-server", address, "--list"]).stdout)
+    described = configs("--describe").stdout
+    assert f"listeners={present},EXTRA://{address} sensitive=false synonyms={{DYNAMIC_BROKER_CONFIG:" in described
+    refused = configs("--alter", "--add-config", f"listeners=[{present},EXTRA://192.0.2.1:9]", check=False)
+    assert refused.returncode == 1 and "the address is not of this machine" in refused.stdout + refused.stderr
+    configs("--alter", "--delete-config", "listeners,listener.security.protocol.map")
+    assert "listeners=" not in configs("--describe").stdout
 
 
 ALICE = ("--entity-type", "users", "--entity-name", "alice")

@@ -395,13 +395,12 @@ class Broker:
         own = {(int(ResourceType.BROKER), ""), (int(ResourceType.BROKER), str(self.settings.node_id))}
         if own.isdisjoint((int(kind), name) for kind, name in delta.changed_configs):
             return
-        current = self._current_settings(image)
+        current = self.listeners.change(self._current_settings(image))
         self.services.settings = current
         self.replicas.base_config_changed(current.build(LogConfig), image)
         if self.controller is not None:
             self.controller.update_config(current.build(ControllerConfig))
         self._security.change_settings(current)
-        self.listeners.change(current)
         self._jobs.token_keys.follow(self._security.logins.token_checks())
         self.dispatcher.change_limits(current.build(ConnectionConfig), limits_of_listeners(current))
         cordon(self.log_manager.directories, current.build(BrokerLifecycleConfig))

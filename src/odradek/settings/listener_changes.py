@@ -1,8 +1,8 @@
 """Listeners that change while a node runs: `listeners` and `listener.security.protocol.map` as dynamic settings.
 
-As in Kafka, a listener may be added, removed, or bound to another address, and one that exists keeps its protocol.
-Controllers' listeners and the inter-broker listener must stay: the quorum has the addresses of the former, and the
-brokers connect to each other by the latter. Source: KIP-226.
+A listener may be added, removed, or bound to another address, and one that exists keeps its protocol. Controllers'
+listeners and the inter-broker listener must stay: the quorum has the addresses of the former, and the brokers connect
+to each other by the latter. Apache Kafka 4.3 moves no listener, and removes none that is advertised. Source: KIP-226.
 """
 
 from __future__ import annotations
@@ -27,7 +27,23 @@ def with_listeners(settings: BrokerSettings) -> BrokerSettings:
 
 
 def listener_change_problems(present: BrokerSettings, new: BrokerSettings) -> list[str]:
-    """One line for each reason why a running node cannot change its listeners to those of `new`."""
+    """One line for each reason why a change from the listeners of `present` to those of `new` is refused."""
+    problems = unusable_listeners(present, new)
+    after = {each.name: each.security_protocol for each in new.listeners}
+    problems += [
+        _protocol_problem(each.name)
+        for each in present.listeners
+        if after.get(each.name, each.security_protocol) != each.security_protocol
+    ]
+    return list(dict.fromkeys(problems))
+
+
+def unusable_listeners(present: BrokerSettings, new: BrokerSettings) -> list[str]:
+    """One line for each reason why a running node with the listeners of `present` cannot go on with those of `new`.
+
+    Another protocol of a client listener is none: a node that starts, or that gets two changes at once, removes the
+    listener and adds it again.
+    """
     listeners, _, problems = check_listeners(new.explicit, new.values)
     problems += check_roles_of_listeners(new.explicit, new.values)
     if problems:
@@ -35,24 +51,27 @@ def listener_change_problems(present: BrokerSettings, new: BrokerSettings) -> li
     before = {each.name: each for each in present.listeners}
     after = {each.name: each for each in listeners}
     problems += [
-        f"Security protocol cannot be updated for existing listener {name}"
-        for name in before
-        if name in after and before[name].security_protocol != after[name].security_protocol
-    ]
-    problems += [
         f"{LISTENERS}: {name} is a controller's listener, and changes only with a restart"
         for name in sorted(present.controller_listener_names)
         if _address(before.get(name)) != _address(after.get(name))
     ]
-    if present.first_controller_listener not in before:
-        name = present.first_controller_listener
-        if present.security_protocol_of(name) != new.security_protocol_of(name):
-            problems.append(f"Security protocol cannot be updated for listener {name} of the controllers")
+    peers = sorted(present.controller_listener_names)
+    if "broker" in present.roles:
+        peers.append(present.inter_broker_listener_name)
+    problems += [
+        _protocol_problem(name)
+        for name in peers
+        if present.security_protocol_of(name) != new.security_protocol_of(name)
+    ]
     if "broker" in present.roles and present.inter_broker_listener_name != new.inter_broker_listener_name:
         problems.append(
             f"{LISTENERS}: brokers connect to each other by {present.inter_broker_listener_name}, which must stay"
         )
     return problems
+
+
+def _protocol_problem(name: str) -> str:
+    return f"Security protocol cannot be updated for existing listener {name}"
 
 
 def fixed_key_problems(present: BrokerSettings, new: BrokerSettings, changed: Mapping[str, str | None]) -> list[str]:

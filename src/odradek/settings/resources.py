@@ -455,7 +455,8 @@ def _broker_value_problems(name: str, settings: Mapping[str, str]) -> list[str]:
         if row is None:
             continue
         if row.is_fixed and not (is_fixed_listener_key(key) and split_listener_key(key)[0] in added):
-            problems.append(f"Cannot update these configs dynamically: {key}")
+            hint = f": {LISTENERS} must name its listener" if is_fixed_listener_key(key) else ""
+            problems.append(f"Cannot update these configs dynamically: {key}{hint}")
         elif row.mode is UpdateMode.PER_BROKER and not name:
             problems.append(f"Cannot update these configs at default cluster level, broker configs must be used: {key}")
         else:

@@ -7,9 +7,12 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 
+from odradek.common.errors import ConfigError
+from odradek.common.ports import Listener, Network, ProtocolFactory
 from odradek.common.real_io import RealNetwork
 from odradek.server.network import listener_manager
 from odradek.server.network.listener_manager import ListenerManager
@@ -18,7 +21,7 @@ from odradek.settings.broker import BrokerSettings, resolve
 from odradek.settings.config_providers import Sources
 from odradek.settings.resources import BrokerLayers, with_dynamic
 from tests.support.nodes.node import free_port
-from tests.support.waiting import eventually_async
+from tests.support.waiting import eventually_async, some_turns
 
 NODE = {
     "node.id": "1",
@@ -27,20 +30,20 @@ NODE = {
     "controller.quorum.voters": "2@localhost:3",
     "listeners": "IN://127.0.0.1:0",
     "inter.broker.listener.name": "IN",
-    "listener.security.protocol.map": "IN:PLAINTEXT,NEW:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "listener.security.protocol.map": "IN:PLAINTEXT,NEW:PLAINTEXT,MORE:PLAINTEXT,CONTROLLER:PLAINTEXT",
 }
 
 
 class Followed:
     """A manager with what it has reported: the names of removed listeners, and those that served after each change."""
 
-    def __init__(self) -> None:
+    def __init__(self, network: Network) -> None:
         self.file = resolve(NODE, Sources({}, lambda path: ""))
         self.removed: list[str] = []
         self.served: list[list[str]] = []
         self.manager = ListenerManager(
             self.file,
-            RealNetwork(),
+            network,
             self._protocol,
             backlog=lambda: 10,
             on_removed=lambda spec: self.removed.append(spec.name),
@@ -56,8 +59,8 @@ class Followed:
 
 
 @asynccontextmanager
-async def followed() -> AsyncIterator[Followed]:
-    made = Followed()
+async def followed(network: Network | None = None) -> AsyncIterator[Followed]:
+    made = Followed(network or RealNetwork())
     await made.manager.start()
     try:
         yield made
@@ -117,11 +120,64 @@ async def test_two_changes_at_once_end_as_the_second_says() -> None:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", first), 10)
         assert node.manager.specs["IN"].is_internal, "there is another listener for clients"
-        node.manager.change(node.stored())
         protocols = {"listener.security.protocol.map": "IN:PLAINTEXT,NEW:SSL,CONTROLLER:PLAINTEXT"}
         node.manager.change(node.stored(f"NEW://127.0.0.1:{second}", **protocols))
         await eventually_async(lambda: node.removed == ["NEW"] and node.served[-1] == ["IN", "NEW"])
-        assert node.manager.specs["NEW"].has_tls
+        assert node.manager.specs["NEW"].has_tls, "as if it was removed and added again"
+
+
+async def test_listeners_exchange_their_ports(caplog: pytest.LogCaptureFixture) -> None:
+    """As when a broker starts again with what was stored in two steps."""
+    first, second = free_port(), free_port()
+    async with followed() as node:
+        node.manager.change(node.stored(f"NEW://127.0.0.1:{first}", f"MORE://127.0.0.1:{second}"))
+        await eventually_async(lambda: node.served == [["IN", "NEW", "MORE"]])
+        exchanged = node.stored(f"NEW://127.0.0.1:{second}", f"MORE://127.0.0.1:{first}")
+        await node.manager.check(exchanged, {})
+        node.manager.change(exchanged)
+        ports = [("NEW", second), ("MORE", first)]
+        await eventually_async(lambda: [(each.name, each.port) for each in node.manager.specs.values()][1:] == ports)
+    assert not [each for each in caplog.records if "cannot be bound" in each.getMessage()]
+
+
+async def test_the_listeners_keep_the_order_of_the_settings() -> None:
+    """Where a client begins is the first one, and a controller connects to it to see whether the process lives."""
+    async with followed() as node:
+        new = f"NEW://127.0.0.1:{free_port()}"
+        node.manager.change(node.stored(new))
+        await eventually_async(lambda: node.served == [["IN", "NEW"]])
+        moved = {"listeners": f"IN://127.0.0.1:{free_port()},{new}"}
+        node.manager.change(with_dynamic(node.file, BrokerLayers(moved, {})))
+        await eventually_async(lambda: node.removed == ["IN"] and node.served[-1] == ["IN", "NEW"])
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64])
+async def test_a_host_that_is_no_name_is_refused(host: str) -> None:
+    async with followed() as node:
+        with pytest.raises(ConfigError, match="there is no such host"):
+            await node.manager.check(node.stored(f"NEW://{host}:1"), {})
+
+
+class ClientAtOnce(RealNetwork):
+    """A client connects to each address as soon as it is bound."""
+
+    def __init__(self) -> None:
+        self.clients: list[socket.socket] = []
+
+    async def listen(self, factory: ProtocolFactory, host: str, port: int, **options: Any) -> Listener:
+        listener = await super().listen(factory, host, port, **options)
+        self.clients.append(socket.create_connection((host, listener.port), 10))
+        await some_turns()
+        return listener
+
+
+async def test_a_client_that_comes_amid_a_trial_does_not_wait() -> None:
+    network = ClientAtOnce()
+    async with followed(network) as node:
+        await node.manager.check(node.stored(f"NEW://127.0.0.1:{free_port()}"), {})
+        served, tried = network.clients
+        with served, tried:
+            assert await asyncio.to_thread(tried.recv, 1) == b""
 
 
 async def test_a_stored_value_that_breaks_a_rule_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -129,7 +185,8 @@ async def test_a_stored_value_that_breaks_a_rule_changes_nothing(caplog: pytest.
         settings = node.stored(f"NEW://127.0.0.1:{free_port()}")
         node.manager.change(settings)
         await eventually_async(lambda: bool(node.served))
-        for _ in range(2):
-            node.manager.change(with_dynamic(node.file, BrokerLayers({"listeners": "nonsense"}, {})))
+        for listeners in ("NEW://127.0.0.1:1", "NEW://127.0.0.1:1"):
+            found = node.manager.change(with_dynamic(node.file, BrokerLayers({"listeners": listeners}, {})))
+            assert found.listeners == settings.listeners, "their limits and certificates stay in force"
         assert list(node.manager.specs) == ["IN", "NEW"]
     assert len([each for each in caplog.records if "the present ones remain" in each.getMessage()]) == 1

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from odradek.server.parts.security import tls_config
+from odradek.server.network.listeners import ListenerSpec
+from odradek.server.parts.security import SecurityParts, tls_config
 from odradek.settings.broker import BrokerSettings, resolve
 from odradek.settings.config_providers import Sources
 
@@ -47,6 +50,14 @@ def test_a_listener_with_logins_may_ask_for_certificates_as_well(wanted: str) ->
     )
     assert tls_config(node, "OUT").client_auth == wanted
     assert node.warnings == ()
+
+
+def test_a_listener_without_logins_has_none_of_a_removed_one_with_its_name() -> None:
+    nothing: Any = None
+    logins: Any = SimpleNamespace(listeners={"OUT": object()})
+    parts = SecurityParts(dynamic=nothing, logins=logins, make_tls=nothing)
+    spec = ListenerSpec("OUT", "", 1)
+    assert parts.secure(spec) is None and spec.sasl is None
 
 
 def test_super_users_that_a_comma_joins_are_said() -> None:

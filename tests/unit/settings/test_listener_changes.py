@@ -6,7 +6,7 @@ import pytest
 
 from odradek.settings.broker import BrokerSettings, resolve
 from odradek.settings.config_providers import Sources
-from odradek.settings.listener_changes import fixed_key_problems, listener_change_problems
+from odradek.settings.listener_changes import fixed_key_problems, listener_change_problems, unusable_listeners
 from odradek.settings.resources import BrokerLayers, with_dynamic
 
 MAP = "listener.security.protocol.map"
@@ -63,6 +63,18 @@ def test_listeners_that_nodes_connect_by_stay(stored: dict[str, str], reason: st
     assert any(reason in each for each in problems), problems
 
 
+def test_a_starting_node_takes_another_protocol_of_a_client_listener() -> None:
+    """The listener was removed and added again, in two steps, before the restart: the file has its old protocol."""
+    before = node()
+    secured = changed(before, {MAP: "IN:PLAINTEXT,OUT:SSL,CONTROLLER:PLAINTEXT"})
+    assert unusable_listeners(before, secured) == []
+    for name in ("IN", "CONTROLLER"):
+        map_text = str(before[MAP]).replace(f"{name}:PLAINTEXT", f"{name}:SSL")
+        reason = f"Security protocol cannot be updated for existing listener {name}"
+        assert unusable_listeners(before, changed(before, {MAP: map_text})) == [reason]
+        assert listener_change_problems(before, changed(before, {MAP: map_text})) == [reason]
+
+
 def test_another_listener_does_not_become_the_one_of_brokers() -> None:
     """Without inter.broker.listener.name it is the first one with security.inter.broker.protocol."""
     given = dict(NODE)
@@ -78,7 +90,7 @@ def test_another_listener_does_not_become_the_one_of_brokers() -> None:
 def test_the_protocol_of_controllers_elsewhere_stays() -> None:
     before = node(process_roles="broker", listeners="IN://:1", **{"controller.quorum.voters": "2@localhost:3"})
     after = changed(before, {MAP: "IN:PLAINTEXT,CONTROLLER:SSL"})
-    reason = "Security protocol cannot be updated for listener CONTROLLER of the controllers"
+    reason = "Security protocol cannot be updated for existing listener CONTROLLER"
     assert listener_change_problems(before, after) == [reason]
 
 

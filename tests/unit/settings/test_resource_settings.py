@@ -63,7 +63,7 @@ def one(entries: list[ConfigEntry], name: str) -> ConfigEntry:
             BROKER,
             "1",
             {"listener.name.in.sasl.server.max.receive.size": "9"},
-            "Cannot update these configs dynamically",
+            "receive.size: listeners must name its listener",
         ),
         (BROKER, "", {"config.providers": "file"}, "Cannot update these configs dynamically: config.providers"),
         (BROKER, "1", {"create.topic.policy.class.name": "x.P"}, "Cannot update these configs dynamically: create"),

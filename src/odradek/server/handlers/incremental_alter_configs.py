@@ -38,21 +38,30 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
             _change_loggers(context, resource, validate_only=request.validate_only)
             return True
         rules = context.broker.setting_rules
-        _set_listeners(resource, context.broker.image.config(ResourceType.BROKER, resource.resource_name), rules)
+        _set_listeners(context, resource)
         await check_connections(context, resource, lambda stored: _changes(resource, stored, rules))
         return False
 
     return await alter_configs(context, request, IncrementalAlterConfigsResponse, _answer, decide_here)
 
 
-def _set_listeners(resource: AlterConfigsResource, stored: Mapping[str, str], rules: SettingRules) -> None:
-    """Replace APPEND and SUBTRACT of this broker's listeners by SET: only this broker knows those of its file."""
-    if resource.resource_type != ResourceType.BROKER:
+def _set_listeners(context: RequestContext, resource: AlterConfigsResource) -> None:
+    """Replace APPEND and SUBTRACT by SET where no listeners are stored: only their broker knows those of its file.
+
+    Raises:
+        ApiError: INVALID_REQUEST, they are those of another broker.
+    """
+    stored = context.broker.image.config(ResourceType.BROKER, resource.resource_name)
+    if resource.resource_type != ResourceType.BROKER or not resource.resource_name or LISTENERS in stored:
         return
     for each in resource.configs:
-        if each.name == LISTENERS and each.value is not None and each.config_operation in (_APPEND, _SUBTRACT):
-            each.value = _combined(resource, each, stored, rules)
-            each.config_operation = _SET
+        if each.name != LISTENERS or each.value is None or each.config_operation not in (_APPEND, _SUBTRACT):
+            continue
+        if resource.resource_name != str(context.broker.node_id):
+            text = f"only broker {resource.resource_name} knows the {LISTENERS} of its file: send it this change"
+            raise ApiError(ErrorCode.INVALID_REQUEST, text)
+        each.value = _combined(resource, each, stored, context.broker.setting_rules)
+        each.config_operation = _SET
 
 
 def _changes(resource: AlterConfigsResource, stored: Mapping[str, str], rules: SettingRules) -> dict[str, str | None]:

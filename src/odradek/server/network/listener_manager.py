@@ -11,23 +11,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import cast
 
 from odradek.common.errors import ConfigError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Listener, Network, ProtocolFactory
 from odradek.server.network.listeners import ListenerSpec, bind, listener_specs
 from odradek.settings.broker import BrokerSettings
-from odradek.settings.listener_changes import fixed_key_problems, listener_change_problems
+from odradek.settings.listener_changes import fixed_key_problems, listener_change_problems, unusable_listeners
 
 RETRY_S = 5.0
 _log = get_logger("server.network.listeners")
+
+
+class _Refused(asyncio.Protocol):
+    """A connection that arrives amid a trial: no request of it would be read."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast("asyncio.Transport", transport).abort()
 
 
 class ListenerManager:
     """The listeners of one node.
 
     Attributes:
-        specs: the listeners by name; those that a change adds are in it once they are bound.
+        specs: the listeners by name, in the order of the settings; those that a change adds are in it once they are
+            bound.
     """
 
     def __init__(
@@ -59,6 +69,7 @@ class ListenerManager:
         self._configured = {name: (spec.host, spec.port) for name, spec in self.specs.items()}
         self._problems: list[str] = []
         self._failures: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -84,22 +95,29 @@ class ListenerManager:
         problems = listener_change_problems(self._settings, settings)
         problems += fixed_key_problems(self._settings, settings, changed)
         if not problems:
-            problems = [await self._trial(each) for each in listener_specs(settings).values() if self._is_new(each)]
+            wanted = listener_specs(settings)
+            problems = [await self._trial(each, wanted) for each in wanted.values() if self._is_new(each)]
         if any(problems):
             raise ConfigError([each for each in problems if each])
 
-    def change(self, settings: BrokerSettings) -> None:
-        """Follow the settings that are in force now. Settings that break a rule change nothing, which is logged."""
-        problems = listener_change_problems(self._settings, settings)
+    def change(self, settings: BrokerSettings) -> BrokerSettings:
+        """Follow the settings that are in force now, and return them.
+
+        Those with listeners that the node cannot have, which is logged, are returned with the present listeners.
+        """
+        problems = unusable_listeners(self._settings, settings)
         if problems and problems != self._problems:
             _log.error("changed listeners are invalid: the present ones remain", reason="; ".join(problems))
         self._problems = problems
-        if problems or settings.listeners == self._settings.listeners:
-            return
+        if problems:
+            return replace(settings, listeners=self._settings.listeners, advertised=self._settings.advertised)
+        has_changed = settings.listeners != self._settings.listeners
         self._settings = settings
-        self._due.set()
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._follow())
+        if has_changed:
+            self._due.set()
+            if self._task is None or self._task.done():
+                self._task = asyncio.get_running_loop().create_task(self._follow())
+        return settings
 
     async def stop(self) -> None:
         """Follow no changes any more."""
@@ -117,23 +135,32 @@ class ListenerManager:
         """Apply the present settings until every listener is bound."""
         while self._due.is_set() or self._failures:
             self._due.clear()
-            await self._apply(listener_specs(self._settings))
-            if self._failures:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(RETRY_S):
-                        await self._due.wait()
+            was_bound = await self._apply(listener_specs(self._settings))
+            if not self._failures or was_bound:
+                continue  # where one was bound, a port may be free now that another one wants
+            self._report()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_S):
+                    await self._due.wait()
+        self._reported = {}
 
-    async def _apply(self, wanted: Mapping[str, ListenerSpec]) -> None:
-        failures: dict[str, str] = {}
-        # A name whose protocol differs was removed and added again before this loop saw the first of the two changes.
-        removed = [
-            name
-            for name, spec in self.specs.items()
-            if name not in wanted or wanted[name].security_protocol != spec.security_protocol
-        ]
+    def _report(self) -> None:
+        """Log the listeners that cannot be bound, once for the same reasons."""
+        if self._failures != self._reported:
+            _log.error(
+                f"listeners cannot be bound: trying again every {RETRY_S:.0f} s",
+                listeners=",".join(self._failures),
+                reason="; ".join(self._failures.values()),
+            )
+        self._reported = self._failures
+
+    async def _apply(self, wanted: Mapping[str, ListenerSpec]) -> bool:
+        """Remove, add and move listeners. Returns whether one was bound; `_failures` has those that were not."""
+        self._failures = {}
+        removed = [name for name in self.specs if self._is_in_the_way(name, wanted)]
         for name in removed:
             self._remove(name)
-        has_changed = bool(removed)
+        was_bound = False
         for name, spec in wanted.items():
             present = self.specs.get(name)
             if present is not None:
@@ -143,17 +170,30 @@ class ListenerManager:
             try:
                 await (self._add(spec) if present is None else self._move(present, spec))
             except (OSError, ConfigError) as error:
-                failures[name] = _reason(error)
-            has_changed = True
-        if failures and failures != self._failures:
-            _log.error(
-                f"listeners cannot be bound: trying again every {RETRY_S:.0f} s",
-                listeners=",".join(failures),
-                reason="; ".join(failures.values()),
-            )
-        self._failures = failures
-        if has_changed:
+                self._failures[name] = _reason(error)
+            else:
+                was_bound = True
+        for name in wanted:
+            if name in self.specs:
+                self.specs[name] = self.specs.pop(name)
+        if removed or was_bound or self._failures:
             self._on_changed()
+        return was_bound
+
+    def _is_in_the_way(self, name: str, wanted: Mapping[str, ListenerSpec]) -> bool:
+        """Whether a listener must end before others are bound: it is not wanted, or with another protocol.
+
+        One that moves to the port of another one that moves, too, also ends: the two may exchange their ports.
+        """
+        spec = wanted.get(name)
+        if spec is None or spec.security_protocol != self.specs[name].security_protocol:
+            return True
+        holder = self._holder(spec.port)
+        return holder != name and holder in wanted and self._is_new(wanted[holder])
+
+    def _holder(self, port: int) -> str:
+        """The listener of this node that has a port; "" for none."""
+        return next((each.name for each in self.specs.values() if each.port == port), "")
 
     def _is_new(self, wanted: ListenerSpec) -> bool:
         """Whether a listener is not bound where it should be. Port 0 stands for the port that it has got."""
@@ -162,9 +202,10 @@ class ListenerManager:
             return True
         return (wanted.host, wanted.port) not in (self._configured[wanted.name], (present.host, present.port))
 
-    async def _trial(self, spec: ListenerSpec) -> str:
-        """Why an address cannot be bound; "" where it can. Of an address whose port this node has now, the host is."""
-        port = 0 if any(each.port == spec.port for each in self.specs.values()) else spec.port
+    async def _trial(self, spec: ListenerSpec, wanted: Mapping[str, ListenerSpec]) -> str:
+        """Why an address cannot be bound; "" where it can. Of an address whose port this node leaves, the host is."""
+        holder = self._holder(spec.port)
+        port = 0 if holder and (holder not in wanted or self._is_new(wanted[holder])) else spec.port
         try:
             await self._bind_on_trial(spec, port)
         except (OSError, ConfigError) as error:
@@ -172,7 +213,7 @@ class ListenerManager:
         return ""
 
     async def _bind_on_trial(self, spec: ListenerSpec, port: int) -> None:
-        (await bind(self._network, asyncio.Protocol, f"listeners: {spec.name}", spec.host, port)).close()
+        (await bind(self._network, _Refused, f"listeners: {spec.name}", spec.host, port)).close()
 
     async def _add(self, spec: ListenerSpec) -> None:
         self._serve(spec, await self._bind(spec))

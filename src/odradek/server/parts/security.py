@@ -103,7 +103,8 @@ class SecurityParts:
         Raises:
             ConfigError: its settings are invalid.
         """
-        spec.sasl = self.logins.listeners.get(spec.name)
+        # The name may be that of a removed listener which had SASL.
+        spec.sasl = self.logins.listeners.get(spec.name) if spec.has_sasl else None
         tls = self.listeners.get(spec.name)
         if (spec.has_sasl and spec.sasl is None) or (spec.has_tls and tls is None):
             raise ConfigError([f"listener {spec.name}: its security settings are invalid"])
