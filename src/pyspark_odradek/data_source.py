@@ -95,6 +95,10 @@ class OdradekDataSource(DataSource):
         if [field.name for field in schema] != [field.name for field in own]:
             raise OptionError(f"the format odradek has its own schema, {own.simpleString()}; give none")
         value = schema["value"].dataType
+        if options.value_format == "protobuf" and options.value_schema is not None and isinstance(value, StructType):
+            from pyspark_odradek.values.protobuf_values import refuse_other_types
+
+            refuse_other_types(value, options.value_schema, options.value_message)
         return with_value(own, value) if isinstance(value, StructType) else own
 
 
@@ -147,9 +151,17 @@ def with_registered_schema(options: ReadOptions) -> ReadOptions:
     """
     if options.registry is None or options.registry_subject is None or options.value_schema is not None:
         return options
-    from pyspark_odradek.values.registry import Registry
+    from pyspark_odradek.values.registry import Registry, no_subject
 
-    return replace(options, value_schema=Registry(options.registry).newest(options.registry_subject))
+    registry = Registry(options.registry)
+    if options.value_format == "avro":
+        return replace(options, value_schema=registry.newest(options.registry_subject))
+    with needing("protobuf", "valueFormat=protobuf"):
+        from pyspark_odradek.values.protobuf_files import newest
+    found = newest(registry, options.registry_subject)
+    if found is None:
+        raise no_subject(options.registry_subject)
+    return replace(options, value_schema=found.schema)
 
 
 def self_contained(options: ReadOptions) -> ReadOptions:

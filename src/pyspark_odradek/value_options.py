@@ -47,7 +47,7 @@ class WrittenValues:
 # The meaning of valueSchema for the formats that need it.
 _SCHEMAS = {
     "avro": "the Avro schema, in JSON; or schemaRegistryUrl",
-    "protobuf": "a descriptor set, as protoc writes it",
+    "protobuf": "a descriptor set, as protoc writes it; or schemaRegistryUrl",
 }
 
 
@@ -68,9 +68,9 @@ def value_options(options: Mapping[str, str], topics: Sequence[str], kafka: Mapp
         _refuse(options, ("valueSchema", "badRecords", "deadLetterTopic", "schemaRegistryUrl"), formats)
     schema = options.get("valueschema", "").strip() or None
     registry = _registry(options, kafka)
-    if registry is not None and form != "avro" and "schemaregistrysubject" in options:
-        raise OptionError("schemaRegistrySubject has an effect only with valueFormat=avro")
-    is_registered = form == "avro" and registry is not None
+    if registry is not None and form not in _SCHEMAS:
+        _refuse(options, ("schemaRegistrySubject",), f"valueFormat={' or '.join(_SCHEMAS)}")
+    is_registered = form in _SCHEMAS and registry is not None
     if form in _SCHEMAS and schema is None and not is_registered:
         raise OptionError(f"valueFormat={form} needs the option valueSchema: {_SCHEMAS[form]}")
     return {

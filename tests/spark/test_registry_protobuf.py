@@ -13,10 +13,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T  # noqa: N812 - the name that Spark's own documentation gives it
 
+from pyspark_odradek.data_source import OdradekDataSource
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.spark_api import arrow_schema
 from pyspark_odradek.topic_sink.sink_options import parse_sink_options
 from pyspark_odradek.values import registry as registries
+from pyspark_odradek.values.decoding import decoder
 from pyspark_odradek.values.framing import Framing
 from tests.spark.queries import load
 from tests.support.clients.confluent import create_topic
@@ -221,7 +223,7 @@ def test_the_newest_file_of_the_subject_is_written_with_its_imports(registry: Sc
         framing(registry)
 
 
-def test_a_registered_file_that_cannot_be_had_whole(registry: SchemaRegistry) -> None:
+def test_a_registered_file_that_is_incomplete(registry: SchemaRegistry) -> None:
     where = {"name": "place/town.proto", "subject": "gone", "version": 3}
     for schema, references, says in (
         (text_of(shop_file()), [], "imports place/town.proto, to which it does not refer in the registry"),
@@ -390,3 +392,52 @@ def test_what_is_written_under_spark_is_read_again(
         (n, n, n % 60, n) for n in range(50) if n != 7
     ]
     assert [row.n for row in found if row.k == 7] == [None], "a tombstone"
+
+
+def source(registry: SchemaRegistry, **more: str) -> OdradekDataSource:
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "valueFormat": "protobuf", "valueMessage": ORDER}
+    return OdradekDataSource(given | {"schemaRegistryUrl": registry.url} | more)
+
+
+def decoded(reader: Any, values: list[Any]) -> tuple[list[Any], dict[int, str]]:
+    """By the decoder of a task."""
+    (field,) = arrow_schema(T.StructType([reader.spark_schema["value"]]))
+    column, wrong = decoder(reader.options, field.type).decode(pa.array(values, pa.binary()))
+    return list(column.to_pylist()), wrong
+
+
+def test_columns_are_those_of_the_newest_file_and_its_imports(registry: SchemaRegistry) -> None:
+    with pytest.raises(OptionError, match="the schema registry has no subject t-value: set schemaRegistrySubject"):
+        source(registry).schema()
+    made = framing(registry, valueSchema=SCHEMA, valueMessage=ORDER)
+    found = source(registry).schema()
+    assert found["value"].dataType == EVERY
+    values = [*encoded(made, EVERY, [ROW]), b"no frame"]
+    rows, wrong = decoded(source(registry).streamReader(found), values)
+    assert rows == [ROW, None] and list(wrong) == [1]
+    other = source(registry, subscribe="u", schemaRegistrySubject="t-value", valueMessage="shop.Order.Line").schema()
+    assert other["value"].dataType == spark_schema(SCHEMA, "shop.Order.Line")
+
+
+def test_a_query_keeps_its_columns_when_a_later_file_is_registered(registry: SchemaRegistry) -> None:
+    made = framing(registry, valueSchema=SCHEMA, valueMessage=ORDER)
+    values, columns = encoded(made, EVERY, [ROW]), source(registry).schema()
+    later = shop_file()
+    order = later.message_type[1]
+    add(order, "later", "string")
+    del order.field[0], order.nested_type[0].field[0]
+    framing(
+        registry,
+        column("later", T.StringType()),
+        valueSchema=text_of(descriptor_set(SHOP[0], later)),
+        valueMessage=ORDER,
+    )
+    rows, wrong = decoded(source(registry).streamReader(columns), values)
+    gone = {"first": {"sku": None, "count": 0}, "lines": [{"sku": None, "count": n} for n in (2, 0)]}
+    assert (wrong, rows) == ({}, [ROW | {"of_int32": None} | gone])
+    order.nested_type[0].field[0].type = FIELD.TYPE_STRING
+    text = text_of(descriptor_set(SHOP[0], later))
+    with pytest.raises(
+        OptionError, match=r"value.first.count is bigint, and by now string in the schema of the values: "
+    ):
+        source(registry, valueSchema=text).streamReader(columns)

@@ -133,7 +133,7 @@ def _avro(values: WrittenValues, column: DataType, registry: Registry) -> Framin
 def _protobuf(values: WrittenValues, column: DataType, registry: Registry) -> Framing:
     columns = _columns(values, column)
     with needing("protobuf", "valueFormat=protobuf"):
-        from pyspark_odradek.values.protobuf_files import descriptor_set, register
+        from pyspark_odradek.values.protobuf_files import newest, register
         from pyspark_odradek.values.protobuf_values import embedded, find_message
     if values.schema is not None:
         schema = embedded(values.schema)
@@ -141,13 +141,12 @@ def _protobuf(values: WrittenValues, column: DataType, registry: Registry) -> Fr
         structs = Structs(columns, schema, message.full_name)
         structs.rows()
         return Framing(register(registry, values.subject, message.file), structs)
-    newest = registry.latest(values.subject, "protobuf")
-    if newest is None:
+    found = newest(registry, values.subject)
+    if found is None:
         raise _no_subject(values, "a descriptor set")
-    schema = descriptor_set(newest.schema, newest.needed, f"the newest schema of {values.subject}")
-    structs = Structs(columns, schema, find_message(schema, values.message).full_name)
+    structs = Structs(columns, found.schema, find_message(found.schema, values.message).full_name)
     structs.rows()
-    return Framing(newest.schema_id, structs)
+    return Framing(found.schema_id, structs)
 
 
 _FORMS: dict[str, Callable[[WrittenValues, DataType, Registry], Framing]] = {

@@ -18,7 +18,7 @@ from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message import DecodeError
 
 from pyspark_odradek.errors import OptionError
-from pyspark_odradek.values.registry import Reference, Registry
+from pyspark_odradek.values.registry import Reference, RegisteredSchema, Registry
 
 KNOWN = ("google/protobuf/", "google/type/", "confluent/")
 _MODULE = re.compile(r"(google/(?:protobuf|type)/[a-z_]+)\.proto")
@@ -65,6 +65,20 @@ def _clear_usual_names(message: Any) -> None:
 
 def _usual_name(name: str) -> str:
     return re.sub("_+(.?)", lambda found: found[1].upper(), name)
+
+
+def newest(registry: Registry, subject: str) -> RegisteredSchema | None:
+    """The newest file of a subject, as a descriptor set with what it imports; None where there is none.
+
+    Raises:
+        OptionError: it is of another format, or incomplete.
+        ClusterError: the registry refuses, or does not answer.
+    """
+    found = registry.latest(subject, "protobuf")
+    if found is None:
+        return None
+    files = descriptor_set(found.schema, found.needed, f"the newest schema of {subject}")
+    return RegisteredSchema(found.schema_id, files)
 
 
 def descriptor_set(text: str, needed: Mapping[str, str], which: str) -> str:

@@ -110,8 +110,11 @@ def _structs(messages: list[Any], nothing: Any, message: Descriptor, wanted: Any
     """Messages, or None, as an array of structs; `nothing` stands in for None."""
     mask = pa.array([each is None for each in messages], pa.bool_())
     whole = [nothing if each is None else each for each in messages]
-    columns = [_column(whole, field, wanted.field(field.name).type) for field in message.fields]
-    fields = [wanted.field(field.name) for field in message.fields]
+    known, fields = message.fields_by_name, list(wanted)
+    columns = [
+        _column(whole, known[field.name], field.type) if field.name in known else pa.nulls(len(whole), field.type)
+        for field in fields
+    ]
     return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
 
 
@@ -182,6 +185,31 @@ def is_map(field: FieldDescriptor) -> bool:
 def spark_schema(schema: str, message: str | None) -> StructType:
     """The struct that values become. Raises OptionError."""
     return _struct_type(find_message(schema, message), ())
+
+
+def refuse_other_types(columns: StructType, schema: str, message: str | None) -> None:
+    """Raise OptionError where a field has another type than its column: columns may be older than the schema.
+
+    Fields without a column are left out then, and columns without a field are null.
+    """
+    _compare(columns, spark_schema(schema, message), "value")
+
+
+def _compare(column: DataType, field: DataType, where: str) -> None:
+    if isinstance(column, StructType) and isinstance(field, StructType):
+        for each in column:
+            if each.name in field.names:
+                _compare(each.dataType, field[each.name].dataType, f"{where}.{each.name}")
+    elif isinstance(column, ArrayType) and isinstance(field, ArrayType):
+        _compare(column.elementType, field.elementType, f"{where}[]")
+    elif isinstance(column, MapType) and isinstance(field, MapType):
+        _compare(column.keyType, field.keyType, f"{where}.key")
+        _compare(column.valueType, field.valueType, f"{where}[]")
+    elif column != field:
+        raise OptionError(
+            f"{where} is {column.simpleString()}, and by now {field.simpleString()} in the schema of the values: start "
+            "the query again, or create the table again"
+        )
 
 
 def _struct_type(message: Descriptor, above: tuple[str, ...]) -> StructType:

@@ -93,10 +93,7 @@ class Registry:
         """
         found = self.latest(subject, "avro")
         if found is None:
-            raise OptionError(
-                f"the schema registry has no subject {subject}: set schemaRegistrySubject to the one that producers "
-                "register, or valueSchema to the schema that the columns are made of"
-            )
+            raise no_subject(subject)
         return whole(found.schema, found.needed)
 
     def latest(self, subject: str, form: str) -> RegisteredSchema | None:
@@ -236,6 +233,14 @@ class Registry:
 
 # Of this process, by registry and id.
 _KNOWN: dict[tuple[RegistryAddress, int], str] = {}
+
+
+def no_subject(subject: str) -> OptionError:
+    """That there is no schema to make the columns of."""
+    return OptionError(
+        f"the schema registry has no subject {subject}: set schemaRegistrySubject to the one that producers register, "
+        "or valueSchema to the schema that the columns are made of"
+    )
 
 
 def _path_of(subject: str) -> str:
