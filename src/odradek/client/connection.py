@@ -91,12 +91,18 @@ class _Pending:
 
     def fail(self, error: Exception) -> None:
         if not self.future.done():
-            self.future.set_exception(error)
+            _set_error(self.future, error)
             self._call_back()
 
     def _call_back(self) -> None:
         if self.on_end is not None:
             self.on_end(self.future)
+
+
+def _set_error(future: asyncio.Future[Message], error: Exception) -> None:
+    """Fail a request. The sender may be cancelled before it awaits the future: asyncio would log the error then."""
+    future.set_exception(error)
+    future.exception()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -187,7 +193,7 @@ class Connection(asyncio.BufferedProtocol):
         chosen = self.version_for(key) if version is None else version
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         if self._transport is None or self._lost is not None:
-            future.set_exception(self._lost or UnreachableError(f"{self.address} is not connected"))
+            _set_error(future, self._lost or UnreachableError(f"{self.address} is not connected"))
             return future
         correlation_id = self._next_id
         self._next_id = (correlation_id + 1) % _CORRELATION_IDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -49,6 +50,21 @@ async def test_an_api_or_version_that_the_peer_lacks_is_an_error(peer: ScriptedP
     with pytest.raises(UnsupportedRequestError, match="supports METADATA 90-99"):
         connection.send(MetadataRequest())
     connection.close()
+
+
+async def test_failures_that_no_caller_awaits_are_not_reported(peer: ScriptedPeer) -> None:
+    """As of a fetcher that is cancelled between a request and its response."""
+    peer.on(ApiKey.METADATA, lambda request, version: None, (1, 7))
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    connection = await connected(peer)
+    connection.send(MetadataRequest())
+    connection.close()
+    connection.send(MetadataRequest())
+    gc.collect()
+    assert reported == []
+    with pytest.raises(UnreachableError, match="was closed"):
+        await connection.send(MetadataRequest())
 
 
 async def test_a_peer_with_old_api_versions_gets_one_of_them(peer: ScriptedPeer) -> None:
