@@ -211,28 +211,31 @@ def test_a_change_is_in_force_for_open_connections(node: NodeThread) -> None:
     remove_authorizer(node)
     with Calls(port_of(node)) as calls:
         topic = calls.create_topic()
-        may_write = (AclOperation.WRITE, AclResourceType.TOPIC, topic)
+        may_do_both = [(each, AclResourceType.TOPIC, topic) for each in (AclOperation.WRITE, AclOperation.READ)]
+        allowed, refused = [0, 0], [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
 
-        def write() -> int:
-            return int(calls.produce(topic, batch(b"x")).error_code)
+        def write_and_read() -> list[int]:
+            return [calls.produce(topic, batch(b"x")).error_code, calls.read(topic).error_code]
 
         for _ in range(2):
-            allow_rules(node, may_write)
-            assert [write(), write()] == [0, 0]
+            allow_rules(node, *may_do_both)
+            assert [write_and_read(), write_and_read()] == [allowed, allowed]
             for number in range(MAX_KEPT_BY_CLIENT + 1):
                 calls.produce(f"absent-{number}", batch(b"x"))
-            assert write() == 0
+            assert write_and_read() == allowed
             allow_rules(node)
-            assert write() == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            allow_rules(node, may_write)
-            assert write() == 0
+            assert write_and_read() == refused
+            allow_rules(node, *may_do_both)
+            assert write_and_read() == allowed
+            allow_rules(node, may_do_both[0])
+            assert write_and_read() == [0, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
             remove_authorizer(node)
-            assert write() == 0
-        allow_rules(node, may_write)
-        assert write() == 0
+            assert write_and_read() == allowed
+        allow_rules(node, *may_do_both)
+        assert write_and_read() == allowed
         remove_authorizer(node)
         allow_rules(node)
-        assert write() == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert write_and_read() == refused
     remove_authorizer(node)
 
 

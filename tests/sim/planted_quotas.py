@@ -7,15 +7,15 @@ from tests.sim.planted import Bug
 QUOTA_BUGS = (
     Bug(
         "followers are counted as consumers",
-        "server.network.request_quotas:RequestQuotas.begin",
-        "if fetcher.replica_id < 0:",
-        "if True:",
+        "server.handlers.fetch:PendingFetch.__init__",
+        "context.payer = None",
+        "pass",
         "copies fall behind by what a quota lets consumers have",
     ),
     Bug(
         "a connection keeps the quotas that it began with",
-        "server.network.request_quotas:RequestQuotas.begin",
-        "or payer.version != self.version",
+        "server.network.requests:Requests.handle",
+        "or payer.version != quotas.version",
         "or False",
         "a changed quota is in force for new connections alone",
     ),

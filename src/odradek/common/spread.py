@@ -25,10 +25,10 @@ class Spread:
     """Numbers from 0 on.
 
     Attributes:
-        add: takes one.
+        added: those that are not sorted yet. The hot path appends to it, which costs less than a call of `add`.
     """
 
-    __slots__ = ("_bounds", "_by_bits", "_per_unit", "_raw", "_sum", "add")
+    __slots__ = ("_bounds", "_by_bits", "_per_unit", "_sum", "added")
 
     def __init__(self, first_bits: int, last_bits: int, per_unit: int) -> None:
         """
@@ -38,28 +38,31 @@ class Spread:
         """
         self._bounds = _bounds(first_bits, last_bits, per_unit)
         self._per_unit = per_unit
-        self._raw: list[int] = []
-        self.add = self._raw.append
+        self.added: list[int] = []
         self._by_bits: Counter[int] = Counter()
         self._sum = 0
 
+    def add(self, number: int) -> None:
+        """Take one."""
+        self.added.append(number)
+
     def fold(self) -> None:
         """Sort added values into the buckets."""
-        raw = self._raw
+        added = self.added
         # n < 2**bits for bits = n.bit_length(): n is within the bound of its bits.
-        self._by_bits.update(map(int.bit_length, raw))
-        self._sum += sum(raw)
-        raw.clear()
+        self._by_bits.update(map(int.bit_length, added))
+        self._sum += sum(added)
+        added.clear()
 
     @property
     def count(self) -> int:
         """How many there are."""
-        return self._by_bits.total() + len(self._raw)
+        return self._by_bits.total() + len(self.added)
 
     @property
     def is_due(self) -> bool:
         """Whether it is time to fold."""
-        return len(self._raw) >= FOLD_AT
+        return len(self.added) >= FOLD_AT
 
     def histogram(self, labels: tuple[tuple[str, str], ...] = (), zeros: int = 0) -> Histogram:
         """All of them, and so many zeros that were not added."""

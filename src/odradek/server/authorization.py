@@ -147,6 +147,18 @@ def may_read(context: RequestContext, topic: str) -> bool:
     return context.authorize(AclOperation.READ, AclResourceType.TOPIC, topic)
 
 
+def check_may_read(context: RequestContext, topic: str, decided: dict[str, bool]) -> None:
+    """Whether the client may read a topic: asked once for each topic of a request, which `decided` belongs to.
+
+    Raises:
+        ApiError: TOPIC_AUTHORIZATION_FAILED.
+    """
+    if topic not in decided:
+        decided[topic] = may_read(context, topic)
+    if not decided[topic]:
+        raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
 def may_on_cluster(context: RequestContext, operation: AclOperation) -> bool:
     """Whether the client may do it to the cluster."""
     return context.authorize(operation, AclResourceType.CLUSTER, CLUSTER_NAME)

@@ -6,7 +6,7 @@ rest of the node. `RequestContext` is one request's view of it. Nothing here dec
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from odradek.common.ports import Clock
 from odradek.metadata.acls import AclOperation
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.publisher import MetadataPublisher
-from odradek.security.acl.audit import audit, audits_allowed
+from odradek.security.acl.audit import AUDITING, DEBUG, audit, audits_allowed
 
 if TYPE_CHECKING:
     from odradek.common.metrics import Metrics
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from odradek.settings.broker import BrokerSettings
     from odradek.settings.resources import SettingRules
 
+_NONE: Set[str] = frozenset()
 ANONYMOUS = "User:ANONYMOUS"
 
 
@@ -148,6 +149,12 @@ class RequestContext:
         # Of a request that is timed.
         self.times: RequestTimes | None = None
 
+    def throttle(self, throttle_ms: int) -> None:
+        """Mute the connection, unless another quota did for longer; the response names the longest of all waits."""
+        if throttle_ms > self.throttle_ms:
+            self.throttle_ms = throttle_ms
+            self.connection.mute(throttle_ms)
+
     @property
     def client_address(self) -> str:
         """The peer's IP address, without the slash that Kafka puts before it in group descriptions."""
@@ -168,12 +175,20 @@ class RequestContext:
         if authorizer is None:
             return True
         kept = self.connection.permissions
-        if kept.epoch is authorizer.epoch and (operation, resource_type, name) in kept.allowed and not audits_allowed():
+        is_kept = kept.epoch is authorizer.epoch and (operation, resource_type, name) in kept.allowed
+        if is_kept and (AUDITING.level > DEBUG or not audits_allowed()):
             return True
         allowed = self._decide(authorizer, operation, resource_type, name)
         if allowed:
             kept.keep(authorizer.epoch, operation, resource_type, name)
         return allowed
+
+    def readable_topics(self, authorizer: StandardAuthorizer) -> Set[str]:
+        """Topics that the client may read, as `authorize` has found and would find without a line in the audit log."""
+        kept = self.connection.permissions
+        if kept.epoch is authorizer.epoch and (AUDITING.level > DEBUG or not audits_allowed()):
+            return kept.readable
+        return _NONE
 
     def _decide(self, authorizer: StandardAuthorizer, operation: int, resource_type: int, name: str) -> bool:
         if not authorizer.is_loaded:

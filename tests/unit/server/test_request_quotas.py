@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 from odradek.metadata.model import QuotaEntity
 from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.metadata_response import MetadataResponse
 from odradek.security.quota.config import QuotaConfig
+from odradek.server.context import RequestContext
 from odradek.server.network.request_quotas import LEAST_PAID_NS, RequestQuotas
+from odradek.server.network.requests import Requests
 
 CLIENT = ("User:alice", "app")
 QUOTAS: dict[QuotaEntity, dict[str, float]] = {(("client-id", None),): {"request_percentage": 50.0}}
@@ -25,7 +29,7 @@ class World:
         self.quotas = RequestQuotas(QuotaConfig(), lambda: self.now_ns)
         self.quotas.change_quotas(QUOTAS)
         self._listener = SimpleNamespace(is_internal=False)
-        self.broker = SimpleNamespace(clock=clock)
+        self.broker: Any = SimpleNamespace(clock=clock)
         self.waits_ms: list[int] = []
         self.connect()
 
@@ -33,7 +37,8 @@ class World:
         """The client makes a connection, which has the turns that follow."""
         self.connection: Any = SimpleNamespace(
             clock=self.broker.clock, listener=self._listener, payer=None, principal=CLIENT[0], gate=None,
-            owes_time=False, unpaid_since_ns=0, turn_ms=0, is_closing=False, mute=self.waits_ms.append,
+            turn_began_ns=0, unpaid_ns=0, turn_ms=0, is_closing=False, mute=self.waits_ms.append,
+            send=lambda slot, chunks, context: None,
         )  # fmt: skip
         return self.connection
 
@@ -52,20 +57,23 @@ class World:
         Returns:
             How long the client must wait, ms, by the last answer.
         """
-        response: Any = SimpleNamespace(throttle_time_ms=0)
+        response = MetadataResponse()
+
+        def handle(work_ns: int, *_: object) -> MetadataResponse:
+            self.now_ns += work_ns
+            response.throttle_time_ms = 0
+            return response
+
+        dispatcher: Any = SimpleNamespace(quotas=self.quotas, is_timed=False, silent_scopes=())
+        requests = Requests(self.connection, dispatcher)
         with self.quotas.working_for(self.connection):
             for work_ns in works_ns:
-                context: Any = SimpleNamespace(
-                    api_key=int(ApiKey.METADATA), connection=self.connection, broker=self.broker,
-                    client_id=CLIENT[1], throttle_ms=0, payer=None,
-                )  # fmt: skip
-                self.quotas.begin(context, None, 100)
-                self.now_ns += work_ns
-                response.throttle_time_ms = 0
-                self.quotas.answered(context, response)
+                context = RequestContext(self.broker, self.connection, ApiKey.METADATA, 12, 1, CLIENT[1])
+                route: Any = SimpleNamespace(request_count=0, request_bytes=0, handle=partial(handle, work_ns))
+                requests.handle(context, route, None, 100)
             if leaves:
                 self.leave()
-        return int(response.throttle_time_ms)
+        return response.throttle_time_ms
 
     @property
     def paid_ns(self) -> float:

@@ -53,7 +53,7 @@ def timed_of(times: RouteTimes, requests: int) -> list[int]:
             times.untimed -= 1
         else:
             timed.append(number)
-            times.draw_gap()
+            times.untimed = next(times.gaps)
     return timed
 
 

@@ -13,7 +13,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from odradek.common.log_lines import get_json_logger
+from odradek.common.log_lines import ROOT, get_json_logger
 from odradek.metadata.acls import AclOperation, AclResourceType, PatternType, PermissionType
 from odradek.protocol.apis import ApiKey, api_name
 
@@ -29,8 +29,11 @@ _log = get_json_logger(AUDIT_LOGGER)
 _log.set_level(logging.WARNING)
 
 
-# Whether allowed operations are written too; read for each request.
+# Whether allowed operations are written too. If the level of `AUDITING` is above DEBUG, they are not: each request
+# compares the two, and a call would cost it more than the rest of the check of a permission.
 audits_allowed = partial(_log.is_enabled_for, logging.DEBUG)
+AUDITING = logging.getLogger(f"{ROOT}.{AUDIT_LOGGER}")
+DEBUG = logging.DEBUG
 
 
 def audit(

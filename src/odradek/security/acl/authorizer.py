@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import Acl
@@ -44,26 +45,36 @@ class KeptPermissions:
     """The latest allowed operations of one connection, for one epoch of the authorizer and one principal.
 
     The requests of a client need the same permissions: this cache takes a third of the time of the authorizer.
+
+    Attributes:
+        epoch: of the authorizer that allowed them.
+        allowed: operation, type of resource and name.
+        readable: the names of the topics of which it is READ. A set is never used for another epoch: the request that
+            has it goes on with the permissions that held when it came.
     """
 
-    __slots__ = ("allowed", "epoch")
+    __slots__ = ("allowed", "epoch", "readable")
 
     def __init__(self) -> None:
         self.epoch: object = None
         self.allowed: set[tuple[int, int, str]] = set()
+        self.readable: set[str] = set()
 
     def keep(self, epoch: object, operation: int, resource_type: int, name: str) -> None:
         """The client may do it, as decided in an epoch."""
         if self.epoch is not epoch or len(self.allowed) >= MAX_KEPT_BY_CLIENT:
+            self.forget()
             self.epoch = epoch
-            self.allowed.clear()
         if len(name) <= MAX_KEPT_NAME_LETTERS:
             self.allowed.add((operation, resource_type, name))
+            if operation == AclOperation.READ and resource_type == AclResourceType.TOPIC:
+                self.readable.add(name)
 
     def forget(self) -> None:
         """The connection has another principal."""
         self.epoch = None
         self.allowed.clear()
+        self.readable = set()
 
 
 class StandardAuthorizer:

@@ -35,22 +35,27 @@ class Account(TokenBucket):
         throttle_count, throttled_ms: the number of throttled requests, and their total throttle time.
     """
 
-    __slots__ = ("amount", "limit", "throttle_count", "throttle_ms", "throttled_ms")
+    __slots__ = ("_paid_at_ms", "amount", "limit", "throttle_count", "throttle_ms", "throttled_ms")
 
     def __init__(self, limit: float, *, burst_s: float, start_s: float) -> None:
         super().__init__(limit, burst_s=burst_s, start_s=start_s)
         self.limit = limit
-        self.amount = 0.0
+        self.amount: float = 0
+        # When the last request came, if it was not throttled. Those of the same turn have the same time: nothing has
+        # come in since, and each costs an addition and a subtraction.
+        self._paid_at_ms: int | None = None
         self.throttle_ms = self.throttle_count = self.throttled_ms = 0
 
     def pay(self, amount: float, now_ms: int) -> int:
         """Count use; returns the throttle time."""
         self.amount += amount
-        if now_ms == self._at_ms and self.tokens > amount:
-            self.tokens -= amount  # as `take`, since nothing has come in: requests of one turn have one time
-        elif self.take(amount, now_ms):
+        tokens = self.tokens - amount
+        if now_ms == self._paid_at_ms and tokens > 0.0:
+            self.tokens = tokens
+            return 0
+        if self.take(amount, now_ms):
             return self._throttled(now_ms)
-        self.throttle_ms = 0
+        self._paid_at_ms, self.throttle_ms = now_ms, 0
         return 0
 
     def use(self, amount: float) -> None:
@@ -64,14 +69,16 @@ class Account(TokenBucket):
 
     def pay_unless_owing(self, amount: float, now_ms: int) -> int:
         """Count use, unless the client must wait first: returns the throttle time."""
-        if (now_ms != self._at_ms or self.tokens <= 0) and self.take(0, now_ms):
-            return self._throttled(now_ms)
-        self.throttle_ms = 0
+        if now_ms != self._paid_at_ms or self.tokens <= 0.0:
+            if self.take(0, now_ms):
+                return self._throttled(now_ms)
+            self._paid_at_ms, self.throttle_ms = now_ms, 0
         self.amount += amount
         self.tokens -= amount
         return 0
 
     def _throttled(self, now_ms: int) -> int:
+        self._paid_at_ms = None
         wait_ms = self.ready_in_ms(now_ms)
         # No answer has room for a longer wait than this.
         wait_ms = self.throttle_ms = WAIT_FOR_NOTHING_MS if wait_ms is None else min(wait_ms, INT32_MAX)

@@ -27,12 +27,11 @@ Not done: tiered storage.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Set
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.metrics import Given
-from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.codec import RecordsChunks
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import (
@@ -44,7 +43,7 @@ from odradek.protocol.messages.fetch_response import (
 )
 from odradek.replica.partition import READ_COMMITTED
 from odradek.replica.partition_read import PartitionRead, nothing_of
-from odradek.server.authorization import may_act_as_broker
+from odradek.server.authorization import check_may_read, may_act_as_broker
 from odradek.server.fetch_session_cache import NO_SESSION, CachedPartition, PartitionKey, TopicKey
 from odradek.server.follower_fetch import FollowerFetch
 from odradek.server.log_creation import after_logs_created, logs_pending
@@ -79,6 +78,8 @@ def handle(
     if context.broker.replicas.is_creating_logs and logs_pending(
         context, (topic.partitions for topic in request.topics)
     ):
+        if max(request.replica_id, request.replica_state.replica_id) >= 0:
+            context.payer = None
         return after_logs_created(context, request, handle)
     by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
     try:
@@ -106,16 +107,17 @@ class PendingFetch:
     __slots__ = (
         "_bytes_left",
         "_context",
+        "_decided",
         "_follower",
         "_image",
         "_is_first_read",
         "_is_incremental",
         "_is_unauthorized",
         "_max_bytes",
-        "_may_read",
         "_min_bytes",
         "_read_at_ms",
         "_read_ends_ms",
+        "_readable",
         "_replica_id",
         "_request",
         "_requested",
@@ -140,21 +142,26 @@ class PendingFetch:
         self._replica_id, replica_epoch = request.replica_id, -1
         if context.api_version >= _FIRST_WITH_REPLICA_STATE:
             self._replica_id, replica_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
-        self._follower = (
-            FollowerFetch(context.broker, self._replica_id, replica_epoch) if self._replica_id >= 0 else None
-        )
-        # Checked once per request: a follower's session may have thousands of partitions.
-        self._is_unauthorized = self._replica_id >= 0 and not may_act_as_broker(context)
-        # Topic -> whether the consumer may read it; None where there is no authorizer to ask.
-        self._may_read: dict[str, bool] | None = None
-        if self._replica_id < 0 and context.broker.authorizer is not None:
-            self._may_read = {}
+        self._follower: FollowerFetch | None = None
+        self._is_unauthorized = False
+        # Topics that the consumer may read, None if there is no authorizer; and what it decided about others.
+        self._readable: Set[str] | None = None
+        authorizer = context.broker.authorizer
+        if self._replica_id >= 0:
+            context.payer = None  # it counts for no quota, unless its sender has no permission
+            self._follower = FollowerFetch(context.broker, self._replica_id, replica_epoch)
+            # Checked once per request: a follower's session may have thousands of partitions.
+            self._is_unauthorized = not may_act_as_broker(context)
+        elif authorizer is not None:
+            self._readable = context.readable_topics(authorizer)
+            self._decided: dict[str, bool] = {}
         self.deadline_ms = context.broker.clock.monotonic_ms() + max(0, request.max_wait_ms)
         max_bytes = request.max_bytes
         if self._replica_id < 0:
             max_bytes = min(max_bytes, context.broker.replicas.fetch_max_bytes)
-        if context.payer is not None and context.payer.max_fetch_bytes < max_bytes:
-            max_bytes = context.payer.max_fetch_bytes
+        payer = context.payer
+        if payer is not None and payer.max_fetch_bytes < max_bytes:
+            max_bytes = payer.max_fetch_bytes
         # A min_bytes above max_bytes can never be reached: every response would wait for max_wait_ms.
         self._max_bytes, self._min_bytes = max_bytes, min(request.min_bytes, max_bytes)
         self.session, self._requested, self._is_incremental = context.broker.fetch_sessions.resolve(
@@ -270,14 +277,17 @@ class PendingFetch:
         topic = requested.topic
         if self._is_unauthorized:
             raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "followers fetch where brokers talk to each other")
+        readable = self._readable
         if isinstance(topic, str):
-            self._check_may_read(topic)
+            if readable is not None and topic not in readable:
+                check_may_read(context, topic, self._decided)
             partition = context.broker.replicas.find(topic, requested.partition_id, image)
         else:
             known = image.topics_by_id.get(topic)
             if known is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
-            self._check_may_read(known.name)
+            if readable is not None and known.name not in readable:
+                check_may_read(context, known.name, self._decided)
             partition = context.broker.replicas.find(known.name, requested.partition_id, image)
             if partition.topic_id != topic:
                 raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID)
@@ -286,16 +296,6 @@ class PendingFetch:
         else:
             partition.check_leader(requested.current_leader_epoch)
         return partition
-
-    def _check_may_read(self, topic: str) -> None:
-        decided = self._may_read
-        if decided is None:
-            return
-        may_read = decided.get(topic)
-        if may_read is None:
-            may_read = decided[topic] = self._context.authorize(AclOperation.READ, AclResourceType.TOPIC, topic)
-        if not may_read:
-            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def _fill(self, data: PartitionData, read: PartitionRead) -> None:
         data.high_watermark = read.high_watermark
@@ -367,6 +367,7 @@ class PendingFetch:
         return response
 
     def _throttled(self, throttle_ms: int) -> FetchResponse:
+        self._context.throttle(throttle_ms)
         session_id = NO_SESSION
         if self.session is not None and self._is_incremental:
             session_id = self.session.session_id

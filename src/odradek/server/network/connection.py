@@ -24,7 +24,6 @@ from odradek.security.acl.authorizer import KeptPermissions
 from odradek.server.context import ANONYMOUS
 from odradek.server.network.frame_budget import FrameBudget
 from odradek.server.network.login_gate import Answer, LoginGate
-from odradek.server.network.request_quotas import LEAST_PAID_NS
 from odradek.server.network.request_reader import RequestReader
 from odradek.server.network.requests import Requests
 from odradek.server.network.response_order import ResponseSlot
@@ -71,7 +70,6 @@ class Connection(asyncio.BufferedProtocol):
         "_tls",
         "_transport",
         "_unmute_timer",
-        "_waiting_since_ns",
         "clock",
         "gate",
         "is_admitted",
@@ -81,7 +79,6 @@ class Connection(asyncio.BufferedProtocol):
         "local_address",
         "number",
         "on_lost",
-        "owes_time",
         "payer",
         "peer_host",
         "peer_port",
@@ -90,8 +87,10 @@ class Connection(asyncio.BufferedProtocol):
         "quotas",
         "requests",
         "software",
+        "turn_began_ns",
         "turn_ms",
-        "unpaid_since_ns",
+        "unpaid_ns",
+        "waiting_since_ns",
     )
 
     def __init__(self, dispatcher: Dispatcher, listener: ListenerSpec, tls: ListenerTls | None = None) -> None:
@@ -101,11 +100,10 @@ class Connection(asyncio.BufferedProtocol):
         self.listener = listener
         self.principal = ANONYMOUS
         self.permissions = KeptPermissions()
-        # The client whose quotas count the requests; when the loop began to work for this connection, and since when no
-        # response has paid for the work. Between turns the latter is the unpaid time itself, below 0.
+        # The client whose quotas count the requests; when the loop began to work for this connection, or a response
+        # paid; and the time of earlier turns for which no response has paid.
         self.payer: Payer | None = None
-        self.turn_ms = self.unpaid_since_ns = 0
-        self.owes_time = False
+        self.turn_ms = self.turn_began_ns = self.unpaid_ns = 0
         self._tls = tls
         self.software = ""
         self.on_lost: Callable[[], None] | None = None
@@ -122,8 +120,8 @@ class Connection(asyncio.BufferedProtocol):
         self._budget = FrameBudget(dispatcher.memory if sasl is None else dispatcher.login_memory)
         self._has_login_budget = sasl is not None
         self._pending: deque[Buffer] = deque()
-        # If requests are timed: since when some of them wait to be begun; 0 while none does.
-        self._waiting_since_ns = 0
+        # If requests are timed: since when those of an earlier turn wait to be begun; 0 while none does.
+        self.waiting_since_ns = 0
         self.requests = Requests(self, dispatcher)
         self._scheduled = False
         self._reading = True
@@ -430,19 +428,19 @@ class Connection(asyncio.BufferedProtocol):
         if self.is_closing or outbound is None:
             return
         if not (self._pending or outbound.pending_bytes or self._is_ending):
-            self._waiting_since_ns = 0
+            self.waiting_since_ns = 0
             self._read_on()  # the last byte of an answer is sent: that is no work for the client to pay for
             return
         self.turn_ms = self.clock.monotonic_ms()
         quotas, is_timed = self.quotas, self.quotas.is_timed
         if is_timed:
-            self.owes_time = self.unpaid_since_ns <= -LEAST_PAID_NS
-            self.unpaid_since_ns += quotas.timer()
+            timer = quotas.timer  # `quotas.timer()` would look for a method first, which takes as long as the call
+            self.turn_began_ns = timer()
         self._begin_and_send(outbound)
         if not self._pending:
-            self._waiting_since_ns = 0
-        elif self.requests.is_timed and not self._waiting_since_ns:
-            self._waiting_since_ns = quotas.timer()
+            self.waiting_since_ns = 0
+        elif self.requests.is_timed and not self.waiting_since_ns:
+            self.waiting_since_ns = quotas.timer()
         if self._is_ending and not self.requests.responses and not outbound.pending_bytes:
             self.is_closing = True
             assert self._transport is not None
@@ -450,7 +448,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._read_on()
         if is_timed:
-            self.unpaid_since_ns -= quotas.timer()
+            self.unpaid_ns += timer() - self.turn_began_ns
 
     def _begin_and_send(self, outbound: ResponseWriter) -> None:
         payer, pending = self.payer, self._pending
@@ -470,11 +468,6 @@ class Connection(asyncio.BufferedProtocol):
             if not left:
                 self._schedule()
                 break
-
-    @property
-    def waiting_since_ns(self) -> int:
-        """Since when the request that is begun now has waited for that, by the timer; 0: it came in this turn."""
-        return self._waiting_since_ns
 
     def _may_begin(self, outbound: ResponseWriter) -> bool:
         requests = self.requests
@@ -540,5 +533,6 @@ class Connection(asyncio.BufferedProtocol):
         assert self._outbound is not None
         times = None if context is None else context.times
         if context is not None and times is not None:
-            times.ready_ns, times.throttle_ms = self.quotas.timer(), context.throttle_ms
+            timer = self.quotas.timer
+            times.ready_ns, times.throttle_ms = timer(), context.throttle_ms
         self.requests.responses.add(slot, chunks, self._outbound, times)

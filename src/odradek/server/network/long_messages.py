@@ -65,7 +65,7 @@ async def encode_and_send(
         return
     if context.payer is not None:
         with connection.quotas.working_for(connection):
-            connection.quotas.answered(context, response)
+            connection.quotas.answered(context, context.payer, response)
     steps = encode_response_in_steps(context.api_key, context.api_version, context.correlation_id, response)
     try:
         chunks = await in_turns(steps)

@@ -39,11 +39,10 @@ _EXEMPT = frozenset(
 )
 _LOGIN = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 # Plain numbers: each request is compared with them.
-_PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
+_PRODUCE, FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 _NS_OF_A_PERCENT = 10_000_000
 # To pay for each request by itself would cost a fiftieth of it.
 LEAST_PAID_NS = 1_000_000
-_FIRST_FETCH_WITH_REPLICA_STATE = 15
 _FIRST_ADD_PARTITIONS_OF_BROKERS = 4
 
 
@@ -107,27 +106,24 @@ class RequestQuotas:
         self.is_timed = self.request.is_set
         self.is_on = any(kind != IP for entity in quotas for kind, _ in entity)
 
-    def begin(self, context: RequestContext, request: Any, frame_bytes: int) -> None:
-        """A request is about to be handled."""
-        connection, key = context.connection, context.api_key
-        payer = connection.payer
-        if payer is None or payer.version != self.version or payer.client_id != context.client_id:
-            if payer is not None and payer.time is None and connection.unpaid_since_ns > 0:
-                connection.unpaid_since_ns, connection.owes_time = self.timer(), False  # there was no quota to count by
-            payer = connection.payer = self._payer_of(connection, context.client_id)
-        if key == _PRODUCE:
-            context.payer = payer
+    def begin(self, context: RequestContext, payer: Payer, request: Any, frame_bytes: int) -> None:
+        """Count a request that is about to be handled, other than a Fetch, for the client's quotas."""
+        if context.api_key == _PRODUCE:
             account = payer.produce
             if account is not None:
-                throttle_ms = account.pay(frame_bytes, connection.turn_ms)
+                throttle_ms = account.pay(frame_bytes, context.connection.turn_ms)
                 if throttle_ms:
-                    _throttle(context, throttle_ms)
-        elif key == _FETCH:
-            fetcher = request.replica_state if context.api_version >= _FIRST_FETCH_WITH_REPLICA_STATE else request
-            if fetcher.replica_id < 0:
-                context.payer = payer
-        elif not _is_exempt(context, request):
-            context.payer = payer
+                    context.throttle(throttle_ms)
+        elif _is_exempt(context, request):
+            context.payer = None
+
+    def find_payer(self, connection: Connection, client_id: str) -> Payer:
+        """Whose quotas the requests of a connection count for from now on; it is kept with the connection."""
+        before = connection.payer
+        if before is not None and before.time is None:
+            connection.unpaid_ns, connection.turn_began_ns = 0, self.timer()  # there was no quota to count by
+        payer = connection.payer = self._payer_of(connection, client_id)
+        return payer
 
     def _payer_of(self, connection: Connection, client_id: str) -> Payer:
         payer = Payer(client_id)
@@ -149,12 +145,11 @@ class RequestQuotas:
     def working_for(self, connection: Connection) -> Iterator[None]:
         """The loop works for a connection outside of its turn."""
         connection.turn_ms = connection.clock.monotonic_ms()
-        connection.owes_time = connection.unpaid_since_ns <= -LEAST_PAID_NS
-        connection.unpaid_since_ns += self.timer()
+        connection.turn_began_ns = self.timer()
         try:
             yield
         finally:
-            connection.unpaid_since_ns -= self.timer()
+            connection.unpaid_ns += self.timer() - connection.turn_began_ns
             if connection.is_closing:
                 self.connection_lost(connection)
 
@@ -165,25 +160,24 @@ class RequestQuotas:
             return outcome
         return _timed(outcome, self.timer, payer.time)
 
-    def answered(self, context: RequestContext, response: Any) -> None:
+    def answered(self, context: RequestContext, payer: Payer, response: Any) -> None:
         """A request is about to be answered; `response` says then how long the client is to wait."""
-        payer = context.payer
-        assert payer is not None
         account = payer.time
-        if account is not None and (context.connection.owes_time or account.tokens <= 0):
+        if account is not None and (context.connection.unpaid_ns >= LEAST_PAID_NS or account.tokens <= 0.0):
             self._pay_time(context, account)
-        # The controller may have said so, too, of changes that it made.
-        asked_ms = getattr(response, "throttle_time_ms", None)
-        if asked_ms is not None and asked_ms != context.throttle_ms:
-            _throttle(context, asked_ms)
-            response.throttle_time_ms = context.throttle_ms
+        if context.throttle_ms or context.api_key > FETCH:
+            # The controller may have said so, too, of changes that it made.
+            asked_ms = getattr(response, "throttle_time_ms", None)
+            if asked_ms is not None and asked_ms != context.throttle_ms:
+                context.throttle(asked_ms)
+                response.throttle_time_ms = context.throttle_ms
 
     def connection_lost(self, connection: Connection) -> None:
         """A connection has ended: what is unpaid counts for the client's others. Amid a turn, its end does that."""
-        unpaid_ns, payer = -connection.unpaid_since_ns, connection.payer
+        unpaid_ns, payer = connection.unpaid_ns, connection.payer
         if unpaid_ns <= 0:
             return
-        connection.unpaid_since_ns = 0
+        connection.unpaid_ns = 0
         if payer is not None and payer.version != self.version:
             payer = connection.payer = self._payer_of(connection, payer.client_id)
         if payer is not None and payer.time is not None:
@@ -191,17 +185,11 @@ class RequestQuotas:
 
     def _pay_time(self, context: RequestContext, account: Account) -> None:
         connection, now_ns = context.connection, self.timer()
-        used = (now_ns - connection.unpaid_since_ns) / _NS_OF_A_PERCENT
-        connection.unpaid_since_ns, connection.owes_time = now_ns, False
+        used = (connection.unpaid_ns + now_ns - connection.turn_began_ns) / _NS_OF_A_PERCENT
+        connection.unpaid_ns, connection.turn_began_ns = 0, now_ns
         throttle_ms = account.pay(used, connection.turn_ms)
         if throttle_ms:
-            _throttle(context, min(throttle_ms, self._max_time_throttle_ms))
-
-
-def _throttle(context: RequestContext, throttle_ms: int) -> None:
-    if throttle_ms > context.throttle_ms:
-        context.throttle_ms = throttle_ms
-        context.connection.mute(throttle_ms)
+            context.throttle(min(throttle_ms, self._max_time_throttle_ms))
 
 
 async def _timed(work: Coroutine[Any, Any, Any], timer: Timer, account: Account) -> Any:

@@ -15,10 +15,12 @@ eighth, two kinds of requests that take turns would never both be seen.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 from odradek.common.metrics import Family, Histogram
-from odradek.common.spread import Spread, durations, sizes
+from odradek.common.spread import FOLD_AT, Spread, durations, sizes
 from odradek.server.network.slow_requests import Sender
 
 if TYPE_CHECKING:
@@ -28,6 +30,18 @@ if TYPE_CHECKING:
 SAMPLED_EVERY = 8
 _NS_PER_MS = 1_000_000
 Labels = tuple[tuple[str, str], ...]
+# So many are drawn once, and then repeated.
+DRAWN_GAPS = 1024
+
+
+@cache
+def _draw_gaps(every: int) -> tuple[int, ...]:
+    """How many requests are not timed between two that are: as C's rand draws them, from 0 to twice `every`."""
+    gaps, drawn = [], 0
+    for _ in range(DRAWN_GAPS if every > 1 else 1):
+        drawn = (drawn * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
+        gaps.append((drawn >> 16) % (2 * every - 1))
+    return tuple(gaps)
 
 
 class RouteTimes:
@@ -37,13 +51,13 @@ class RouteTimes:
 
     Attributes:
         untimed: how many requests come before the next that is timed; the code that begins one counts it down.
+        gaps: the next values of `untimed`, without end.
         followers: the same for requests of followers, which count only there; None if there were none.
     """
 
     __slots__ = (
-        "_drawn",
-        "_gaps",
         "followers",
+        "gaps",
         "local",
         "queue",
         "remote",
@@ -64,17 +78,11 @@ class RouteTimes:
         """
         self.slow = slow
         self.followers: RouteTimes | None = None
-        # How many different gaps there are between two that are timed; the next is drawn as C's rand does.
-        self._gaps, self._drawn = 2 * every - 1, 0
+        self.gaps = cycle(_draw_gaps(every))
         self.untimed = 0
         self.queue, self.local, self.remote = durations(), durations(), durations()
         self.throttle, self.send, self.total = durations(), durations(), durations()
         self.request_bytes, self.response_bytes = sizes(), sizes()
-
-    def draw_gap(self) -> None:
-        """Draw how many requests are not timed before the next that is."""
-        self._drawn = (self._drawn * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
-        self.untimed = (self._drawn >> 16) % self._gaps
 
     def phases(self) -> Iterator[tuple[str, Spread]]:
         """All, by name, in the order in which a request has them."""
@@ -132,19 +140,19 @@ class RequestTimes:
         times, began_ns, ready_ns = self.times, self.began_ns, self.ready_ns
         came_ns = self.waiting_since_ns or began_ns
         if came_ns != began_ns:
-            times.queue.add(began_ns - came_ns)
+            times.queue.added.append(began_ns - came_ns)
         if self.decided_ns:
-            times.local.add(self.decided_ns - began_ns)
-            times.remote.add(ready_ns - self.decided_ns)
+            times.local.added.append(self.decided_ns - began_ns)
+            times.remote.added.append(ready_ns - self.decided_ns)
         else:
-            times.local.add(ready_ns - began_ns)
+            times.local.added.append(ready_ns - began_ns)
         if self.throttle_ms:
-            times.throttle.add(self.throttle_ms * _NS_PER_MS)
-        times.send.add(now_ns - ready_ns)
-        times.total.add(now_ns - came_ns)
-        times.request_bytes.add(self.request_bytes)
-        times.response_bytes.add(self.response_bytes)
-        if times.total.is_due:
+            times.throttle.added.append(self.throttle_ms * _NS_PER_MS)
+        times.send.added.append(now_ns - ready_ns)
+        times.total.added.append(now_ns - came_ns)
+        times.request_bytes.added.append(self.request_bytes)
+        times.response_bytes.added.append(self.response_bytes)
+        if len(times.total.added) >= FOLD_AT:
             times.fold()
         if times.slow is not None:
             times.slow.check(self, now_ns)
@@ -152,9 +160,10 @@ class RequestTimes:
 
 def begin_timing(context: RequestContext, times: RouteTimes, request_bytes: int) -> RequestTimes:
     """The times of a request that begins now, and is the next to be timed."""
-    times.draw_gap()
+    times.untimed = next(times.gaps)
     connection = context.connection
-    begun = RequestTimes(times, connection.waiting_since_ns, connection.quotas.timer(), request_bytes)
+    timer = connection.quotas.timer
+    begun = RequestTimes(times, connection.waiting_since_ns, timer(), request_bytes)
     if times.slow is not None:
         begun.sender = Sender(context)
     return begun

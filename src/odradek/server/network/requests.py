@@ -23,6 +23,7 @@ from odradek.server.network.before_login import refuse_before_login, respond_to_
 from odradek.server.network.handler_task import run_and_respond
 from odradek.server.network.long_messages import IN_STEPS_BYTES, decode_and_handle
 from odradek.server.network.request_failures import close_unencodable, failure_response, refused_version
+from odradek.server.network.request_quotas import FETCH, LEAST_PAID_NS
 from odradek.server.network.request_times import begin_timing
 from odradek.server.network.response_order import ResponseOrder, ResponseSlot
 from odradek.server.pending_response import PendingResponse
@@ -103,9 +104,15 @@ class Requests:
         route.request_bytes += frame_bytes
         quotas = self._dispatcher.quotas
         if quotas.is_on:
-            quotas.begin(context, request, frame_bytes)
+            payer = context.connection.payer
+            if payer is None or payer.version != quotas.version or payer.client_id != context.client_id:
+                payer = quotas.find_payer(context.connection, context.client_id)
+            context.payer = payer
+            if context.api_key != FETCH:  # which pays with its response; that of a follower takes the payer away
+                quotas.begin(context, payer, request, frame_bytes)
+        handle = route.handle
         try:
-            outcome = route.handle(context, request)
+            outcome = handle(context, request)
         except Exception as error:
             outcome = failure_response(context, route, error)
         if outcome is None or isinstance(outcome, Message):
@@ -182,8 +189,12 @@ class Requests:
         """Queue a response in its place; `response` is None where the client expects none (acks=0)."""
         if self._dispatcher.silent_scopes and self._connection.is_silent:
             return
-        if context.payer is not None:
-            self._dispatcher.quotas.answered(context, response)
+        payer = context.payer
+        if payer is not None:
+            account = payer.time
+            is_due = account is not None and (context.connection.unpaid_ns >= LEAST_PAID_NS or account.tokens <= 0.0)
+            if is_due or context.throttle_ms or context.api_key > FETCH:
+                self._dispatcher.quotas.answered(context, payer, response)
         chunks: list[Any] = []
         if response is not None:
             try:

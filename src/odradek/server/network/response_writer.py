@@ -117,7 +117,8 @@ class ResponseWriter:
     def _complete_sent(self) -> None:
         timed, sent_bytes = self._timed, self.sent_bytes
         if timed[0].end_position <= sent_bytes:
-            now_ns = self.timer()
+            timer = self.timer
+            now_ns = timer()
             while timed and timed[0].end_position <= sent_bytes:
                 timed.popleft().sent(now_ns)
 
