@@ -145,15 +145,21 @@ def decoded_schema(options: ReadOptions, schema: StructType) -> StructType:
 def with_registered_schema(options: ReadOptions) -> ReadOptions:
     """With the newest schema of the subject, where the options say a registry and no schema.
 
+    A given schema has in it what the option schemaRegistryReferences names.
+
     Raises:
-        OptionError: the registry has none.
+        OptionError: the registry has none, or not what it refers to.
         ClusterError: it refuses, or does not answer.
     """
-    if options.registry is None or options.registry_subject is None or options.value_schema is not None:
+    if options.registry is None or (options.registry_subject is None and options.registry_references is None):
         return options
-    from pyspark_odradek.values.registry import Registry, no_subject
+    from pyspark_odradek.values.registry import Registry, no_subject, parse_references
 
     registry = Registry(options.registry)
+    if options.value_schema is not None:
+        schema = registry.whole(options.value_schema, parse_references(options.registry_references))
+        return replace(options, value_schema=schema, registry_references=None)
+    assert options.registry_subject is not None
     if options.value_format == "avro":
         return replace(options, value_schema=registry.newest(options.registry_subject))
     with needing("protobuf", "valueFormat=protobuf"):

@@ -52,6 +52,7 @@ READ_OPTIONS = [
     "valueSchema",
     "valueMessage",
     *REGISTRY_OPTIONS,
+    REFERENCES,
     "badRecords",
     "deadLetterTopic",
 ]
@@ -221,6 +222,7 @@ class ReadOptions:
     value_message: str | None = None
     registry: RegistryAddress | None = None
     registry_subject: str | None = None
+    registry_references: str | None = None
     bad_records: str = "fail"
     dead_letter_topic: str | None = None
     kafka: dict[str, str] = field(default_factory=dict)

@@ -18,7 +18,14 @@ from pyspark_odradek.errors import OptionError
 from pyspark_odradek.options import READ_OPTIONS, SECRET, WRITE_OPTIONS, lowered
 
 COLUMN, KEPT = "timestampType", "odradek.options"
-COLUMNS_ARE_BY = ("includeheaders", "valueformat", "valueschema", "valuemessage", "schemaregistrysubject")
+COLUMNS_ARE_BY = (
+    "includeheaders",
+    "valueformat",
+    "valueschema",
+    "valuemessage",
+    "schemaregistrysubject",
+    "schemaregistryreferences",
+)
 OF_A_TABLE = "option."  # Spark's prefix of a table's options, which it passes with and without it
 
 

@@ -12,7 +12,7 @@ from pyspark_odradek.errors import OptionError
 VALUE_FORMATS = ("binary", "json", "avro", "protobuf")
 WRITTEN_FORMATS = VALUE_FORMATS[1:]
 REGISTRY_OPTIONS = ("schemaRegistryUrl", "schemaRegistryUser", "schemaRegistryPassword", "schemaRegistrySubject")
-REFERENCES = "schemaRegistryReferences"  # of a sink
+REFERENCES = "schemaRegistryReferences"
 # The text or bytes that Spark itself makes of a struct, by the format of a sink that has no registry.
 _MADE_BY_SPARK = {"json": "text of the value, as with to_json", "protobuf": "bytes of the value, as with to_protobuf"}
 _MADE_BY_SPARK["avro"] = "bytes of the value, as with to_avro"
@@ -71,6 +71,8 @@ def value_options(options: Mapping[str, str], topics: Sequence[str], kafka: Mapp
     if registry is not None and form not in _SCHEMAS:
         _refuse(options, ("schemaRegistrySubject",), f"valueFormat={' or '.join(_SCHEMAS)}")
     is_registered = form in _SCHEMAS and registry is not None
+    if form != "avro" or registry is None or schema is None:
+        _refuse(options, (REFERENCES,), "valueFormat=avro, schemaRegistryUrl and valueSchema")
     if form in _SCHEMAS and schema is None and not is_registered:
         raise OptionError(f"valueFormat={form} needs the option valueSchema: {_SCHEMAS[form]}")
     return {
@@ -79,6 +81,7 @@ def value_options(options: Mapping[str, str], topics: Sequence[str], kafka: Mapp
         "value_message": _message(options, form),
         "registry": registry,
         "registry_subject": _read_subject(options, topics) if is_registered and schema is None else None,
+        "registry_references": options.get(REFERENCES.lower()),
         "bad_records": bad,
         "dead_letter_topic": letters,
     }

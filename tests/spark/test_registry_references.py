@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T  # noqa: N812 - the name that Spark's own documentation gives it
 
+from pyspark_odradek.data_source import OdradekDataSource
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.spark_api import arrow_schema
 from pyspark_odradek.topic_sink.sink_options import parse_sink_options
@@ -19,6 +20,7 @@ from pyspark_odradek.value_options import RegistryAddress
 from pyspark_odradek.values import registry as registries
 from pyspark_odradek.values.avro_references import whole
 from pyspark_odradek.values.avro_values import spark_schema
+from pyspark_odradek.values.decoding import decoder
 from pyspark_odradek.values.framed_values import FramedValues
 from pyspark_odradek.values.framing import Framing
 from pyspark_odradek.values.registry import Registry
@@ -125,6 +127,27 @@ def test_a_schema_is_registered_with_its_references(registry: SchemaRegistry) ->
     assert registry.asked[-2:] == ["/subjects/u", "/subjects/u/versions"]
     _, found = registry.answer("/subjects/u/versions/latest", None)
     assert found["references"] == references("address", "plain") and json.loads(found["schema"]) == ORDER
+
+
+def test_columns_of_a_given_schema_that_names_types_of_the_registry(registry: SchemaRegistry) -> None:
+    schema_id = with_parts(registry, ORDER)
+    newer = {"type": "record", "name": "shop.Order", "fields": ORDER["fields"][:2]}
+    given = {
+        "kafka.bootstrap.servers": "h:1",
+        "subscribe": "t",
+        "valueFormat": "avro",
+        "schemaRegistryUrl": registry.url,
+    }
+    given |= {"valueSchema": json.dumps(newer), "schemaRegistryReferences": json.dumps(references("address"))}
+    source = OdradekDataSource(given)
+    columns = source.schema()
+    reader: Any = source.streamReader(columns)
+    (field,) = arrow_schema(T.StructType([columns["value"]]))
+    value = b"\0" + schema_id.to_bytes(4, "big") + encoded(ORDER, ROW)
+    column, wrong = decoder(reader.options, field.type).decode(pa.array([value]))
+    assert (wrong, column.to_pylist()) == ({}, [{"id": 5, "to": HOME}])
+    with pytest.raises(OptionError, match="schemaRegistryReferences: the schema registry has no version 1 of gone, "):
+        OdradekDataSource(given | {"schemaRegistryReferences": json.dumps(references("gone"))}).schema()
 
 
 def test_json_is_registered_with_what_its_schema_refers_to(registry: SchemaRegistry) -> None:

@@ -275,6 +275,10 @@ def test_a_registry_that_refuses_is_one_sentence(registry: SchemaRegistry, monke
         ({"valueFormat": "binary"}, "schemaRegistryUrl has an effect only with valueFormat=json or avro or protobuf"),
         ({"valueFormat": "json", "schemaRegistrySubject": "s"}, "has an effect only with valueFormat=avro or protobuf"),
         ({"valueFormat": "protobuf", "schemaRegistryUrl": ""}, "valueFormat=protobuf needs the option valueSchema"),
+        (
+            {"valueFormat": "protobuf", "valueSchema": "x", "schemaRegistryReferences": "[]"},
+            "schemaRegistryReferences has an effect only with valueFormat=avro, schemaRegistryUrl and valueSchema",
+        ),
         ({"schemaRegistryUrl": "registry:8081"}, "schemaRegistryUrl is http://host:port or https://host:port"),
         ({"schemaRegistryUrl": "http://h:x"}, "schemaRegistryUrl is http://host:port or https://host:port"),
         ({"schemaRegistryUrl": "http://u:p@h:1"}, "has a login: give schemaRegistryUser and schemaRegistryPassword"),

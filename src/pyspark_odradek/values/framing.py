@@ -21,7 +21,7 @@ from pyspark_odradek.extras import needing
 from pyspark_odradek.value_options import WrittenValues
 from pyspark_odradek.values.avro_references import whole
 from pyspark_odradek.values.frame import frame_of
-from pyspark_odradek.values.registry import Reference, Registry, UnknownSchemaError, references_of
+from pyspark_odradek.values.registry import Registry, parse_references
 
 log = logging.getLogger("pyspark_odradek")
 
@@ -101,7 +101,7 @@ def _json(values: WrittenValues, column: DataType, registry: Registry) -> Framin
         )
     if values.schema is not None:
         _refuse_other_than_json(values.schema)
-        references = _references(values)
+        references = parse_references(values.references)
         return Framing(registry.register(values.subject, values.schema, "json", references))
     newest = registry.latest(values.subject, "json")
     if newest is None:
@@ -114,8 +114,8 @@ def _avro(values: WrittenValues, column: DataType, registry: Registry) -> Framin
     with needing("avro", "valueFormat=avro"):
         from pyspark_odradek.values.avro_writing import refuse_unfit, schema_of
     if values.schema is not None:
-        references = _references(values)
-        schema = whole(values.schema, _texts(registry, references))
+        references = parse_references(values.references)
+        schema = registry.whole(values.schema, references)
         refuse_unfit(columns, schema)
         schema_id = registry.register(values.subject, values.schema, "avro", references)
         return Framing(schema_id, Structs(columns, schema))
@@ -169,22 +169,6 @@ def _no_subject(values: WrittenValues, schema: str) -> OptionError:
         f"the schema registry has no subject {values.subject}: give {schema} as the option valueSchema, "
         "which registers it, or set schemaRegistrySubject"
     )
-
-
-def _references(values: WrittenValues) -> list[Reference]:
-    try:
-        return references_of(json.loads(values.references or "[]"))
-    except ValueError:
-        raise OptionError(
-            'schemaRegistryReferences is [{"name": "…", "subject": "…", "version": 1}, …], as in the registry\'s API'
-        ) from None
-
-
-def _texts(registry: Registry, references: list[Reference]) -> dict[str, str]:
-    try:
-        return registry.texts(references, "avro")
-    except UnknownSchemaError as error:
-        raise OptionError(f"schemaRegistryReferences: {error}") from None
 
 
 def _refuse_other_than_json(schema: str) -> None:

@@ -171,6 +171,13 @@ class Registry:
         add(references)
         return texts
 
+    def whole(self, schema: str, references: Sequence[Reference]) -> str:
+        """An Avro schema that has in it what it refers to. Raises OptionError, ClusterError."""
+        try:
+            return whole(schema, self.texts(references, "avro"))
+        except UnknownSchemaError as error:
+            raise OptionError(f"schemaRegistryReferences: {error}") from None
+
     def _version(self, subject: str, version: str, form: str) -> dict[str, Any] | None:
         query = "?format=serialized" if form == "protobuf" else ""  # the text of a .proto file otherwise
         return self._asked(f"{_path_of(subject)}/versions/{version}{query}")
@@ -270,12 +277,22 @@ def _posted(schema: str, form: str, references: Sequence[Reference]) -> dict[str
 def _references(found: dict[str, Any], which: str) -> list[Reference]:
     """Those that a schema of the registry has. Raises UnknownSchemaError where they are none."""
     try:
-        return references_of(found.get("references") or [])
+        return _parsed(found.get("references") or [])
     except ValueError:
         raise UnknownSchemaError(f"{which} in the registry has references without name, subject or version") from None
 
 
-def references_of(given: Any) -> list[Reference]:
+def parse_references(text: str | None) -> list[Reference]:
+    """The option schemaRegistryReferences. Raises OptionError."""
+    try:
+        return _parsed(json.loads(text or "[]"))
+    except ValueError:
+        raise OptionError(
+            'schemaRegistryReferences is [{"name": "…", "subject": "…", "version": 1}, …], as in the registry\'s API'
+        ) from None
+
+
+def _parsed(given: Any) -> list[Reference]:
     """References as the API of a registry has them. Raises ValueError."""
     if not isinstance(given, list):
         raise ValueError(f"no list of references: {given!r}")
