@@ -215,6 +215,15 @@ async def test_a_broker_whose_listeners_are_refused_stays_in_the_cluster(
     await member.lifecycle.shut_down()
 
 
+async def test_listeners_that_change_before_the_registration_are_in_it(node: QuorumNode) -> None:
+    """As with those that are stored: the broker reads them while it starts."""
+    member = Member(node)
+    member.lifecycle.change_listeners([Listener(name="NEW", host="h", port=1)])
+    await member.join()
+    assert [each.name for each in node.publisher.image.brokers[1].endpoints] == ["NEW"]
+    await member.lifecycle.shut_down()
+
+
 async def test_changed_listeners_do_not_bring_back_a_removed_broker(node: QuorumNode) -> None:
     member = Member(node, replace(QUICK, heartbeat_interval_ms=60_000))
     await member.join()

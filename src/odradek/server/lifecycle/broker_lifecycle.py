@@ -126,6 +126,7 @@ class BrokerLifecycle:
         self._on_answered = on_answered
         self._duplicate = ""
         self._registration: BrokerRegistrationRequest | None = None
+        self._listeners: list[RegisteredListener] | None = None  # of the last change
         self._has_new_listeners = False
         self._publisher: MetadataPublisher | None = None
         self._heartbeat_task: asyncio.Task[None] | None = None
@@ -138,6 +139,7 @@ class BrokerLifecycle:
         Raises:
             ApiError: the registration is refused, or no controller answers in time.
         """
+        registration.listeners = registration.listeners if self._listeners is None else self._listeners
         self._registration, self._publisher = registration, publisher
         try:
             async with asyncio.timeout(self._config.registration_timeout_ms / 1000):
@@ -236,7 +238,8 @@ class BrokerLifecycle:
         self._heartbeat_due.set()
 
     def change_listeners(self, listeners: list[RegisteredListener]) -> None:
-        """Register other endpoints before the next heartbeat; the broker keeps its epoch, and is not fenced."""
+        """Register other endpoints with the next heartbeat; the broker keeps its epoch, and is not fenced."""
+        self._listeners = listeners
         if self._registration is not None and listeners != self._registration.listeners:
             self._registration.listeners = listeners
             self._has_new_listeners = True
