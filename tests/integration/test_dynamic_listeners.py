@@ -154,7 +154,7 @@ def test_a_listener_is_moved(changed: Changed) -> None:
         idle.settimeout(60)
         assert idle.recv(1) == b"", "its client would go on with the old address"
     text = changed.change(listeners=changed.listeners(f"EXTRA://192.0.2.1:{second}"))
-    assert "the address is not of this machine" in text
+    assert f"listeners: EXTRA://192.0.2.1:{second}: the address is not of this machine" in text
     assert changed.change(listeners=changed.listeners(f"EXTRA://:{second}")) == "", "all interfaces, on the same port"
     eventually(lambda: "listener=EXTRA address=:" in changed.node.log_text())
     eventually(lambda: accepts(second))

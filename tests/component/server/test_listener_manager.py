@@ -171,6 +171,19 @@ class ClientAtOnce(RealNetwork):
         return listener
 
 
+async def test_a_change_is_checked_while_the_one_before_is_followed(caplog: pytest.LogCaptureFixture) -> None:
+    added = [f"NEW://127.0.0.1:{free_port()}", f"MORE://127.0.0.1:{free_port()}"]
+    network = ClientAtOnce()
+    async with followed(network) as node:
+        checks = [asyncio.ensure_future(node.manager.check(node.stored(*added), {})) for _ in range(2)]
+        node.manager.change(node.stored(added[0]))
+        await asyncio.gather(*checks)
+        await eventually_async(lambda: node.served == [["IN", "NEW"]])
+    for client in network.clients:
+        client.close()
+    assert not [each for each in caplog.records if "cannot be bound" in each.getMessage()]
+
+
 async def test_a_client_that_comes_amid_a_trial_does_not_wait() -> None:
     network = ClientAtOnce()
     async with followed(network) as node:

@@ -8,7 +8,7 @@ Permissions: AlterConfigs on the topic or the group, or on the cluster for all e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import change_level, check_level
@@ -22,6 +22,7 @@ from odradek.protocol.messages.incremental_alter_configs_response import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
+from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.config_changes import alter_configs, check_connections
 from odradek.server.context import RequestContext
 from odradek.settings.listener_changes import LISTENERS
@@ -42,7 +43,28 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
         await check_connections(context, resource, lambda stored: _changes(resource, stored, rules))
         return False
 
-    return await alter_configs(context, request, IncrementalAlterConfigsResponse, _answer, decide_here)
+    resources = request.resources  # the request is sent on with those of the controller alone
+    response = await alter_configs(context, request, IncrementalAlterConfigsResponse, _answer, decide_here)
+    if not request.validate_only:
+        failed = {(each.resource_type, each.resource_name) for each in response.responses if each.error_code}
+        await _wait_for_listeners(
+            context, [each for each in resources if (each.resource_type, each.resource_name) not in failed]
+        )
+    return response
+
+
+async def _wait_for_listeners(context: RequestContext, changed: Iterable[AlterConfigsResource]) -> None:
+    """Wait until this broker knows whether it has stored listeners: an APPEND that follows goes by that."""
+    own = (int(ResourceType.BROKER), str(context.broker.node_id))
+    operations = [
+        each.config_operation
+        for resource in changed
+        for each in resource.configs
+        if (resource.resource_type, resource.resource_name) == own and each.name == LISTENERS
+    ]
+    if operations:
+        are_stored = operations[-1] != _DELETE
+        await wait_until_seen(context.broker.publisher, lambda image: (LISTENERS in image.config(*own)) == are_stored)
 
 
 def _set_listeners(context: RequestContext, resource: AlterConfigsResource) -> None:

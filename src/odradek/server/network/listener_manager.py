@@ -70,6 +70,8 @@ class ListenerManager:
         self._problems: list[str] = []
         self._failures: dict[str, str] = {}
         self._reported: dict[str, str] = {}
+        # A trial would find the ports in use that a change binds at the time, and the change those of a trial.
+        self._binding = asyncio.Lock()
         self._due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -96,7 +98,8 @@ class ListenerManager:
         problems += fixed_key_problems(self._settings, settings, changed)
         if not problems:
             wanted = listener_specs(settings)
-            problems = [await self._trial(each, wanted) for each in wanted.values() if self._is_new(each)]
+            async with self._binding:
+                problems = [await self._trial(each, wanted) for each in wanted.values() if self._is_new(each)]
         if any(problems):
             raise ConfigError([each for each in problems if each])
 
@@ -135,7 +138,8 @@ class ListenerManager:
         """Apply the present settings until every listener is bound."""
         while self._due.is_set() or self._failures:
             self._due.clear()
-            was_bound = await self._apply(listener_specs(self._settings))
+            async with self._binding:
+                was_bound = await self._apply(listener_specs(self._settings))
             if not self._failures or was_bound:
                 continue  # where one was bound, a port may be free now that another one wants
             self._report()
@@ -205,15 +209,16 @@ class ListenerManager:
     async def _trial(self, spec: ListenerSpec, wanted: Mapping[str, ListenerSpec]) -> str:
         """Why an address cannot be bound; "" where it can. Of an address whose port this node leaves, the host is."""
         holder = self._holder(spec.port)
-        port = 0 if holder and (holder not in wanted or self._is_new(wanted[holder])) else spec.port
+        is_left = bool(holder) and (holder not in wanted or self._is_new(wanted[holder]))
         try:
-            await self._bind_on_trial(spec, port)
+            await self._bind_on_trial(spec, any_port=is_left)
         except (OSError, ConfigError) as error:
             return _reason(error, spec)
         return ""
 
-    async def _bind_on_trial(self, spec: ListenerSpec, port: int) -> None:
-        (await bind(self._network, _Refused, f"listeners: {spec.name}", spec.host, port)).close()
+    async def _bind_on_trial(self, spec: ListenerSpec, *, any_port: bool) -> None:
+        name = f"listeners: {spec.name}"
+        (await bind(self._network, _Refused, name, spec.host, spec.port, any_port=any_port)).close()
 
     async def _add(self, spec: ListenerSpec) -> None:
         self._serve(spec, await self._bind(spec))
@@ -222,7 +227,7 @@ class ListenerManager:
         """Serve at another address, where that can be bound. The present connections end: their clients have metadata
         with the old address."""
         if wanted.port == present.port:
-            await self._bind_on_trial(wanted, 0)
+            await self._bind_on_trial(wanted, any_port=True)
             self._remove(present.name)  # both addresses may include the other, as that of all interfaces does
             await self._add(wanted)
         else:

@@ -140,18 +140,26 @@ class ConnectionConfig:
 
 
 async def bind(
-    network: Network, factory: ProtocolFactory, name: str, host: str, port: int, *, backlog: int = 50
+    network: Network,
+    factory: ProtocolFactory,
+    name: str,
+    host: str,
+    port: int,
+    *,
+    backlog: int = 50,
+    any_port: bool = False,
 ) -> Listener:
     """Listen.
 
     Args:
         name: of the setting, and of the listener in it.
+        any_port: listen on a free port in place of `port`, to try the host alone.
     Raises:
         ConfigError: the host is not one of this machine's.
         OSError: the address cannot be bound for another reason.
     """
     try:
-        return await network.listen(factory, host, port, backlog=backlog)
+        return await network.listen(factory, host, 0 if any_port else port, backlog=backlog)
     except (OSError, ValueError) as error:
         if isinstance(error, socket.gaierror | ValueError):
             why = "there is no such host; name an address of this machine, or none for all of them"
