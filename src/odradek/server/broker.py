@@ -313,7 +313,7 @@ class Broker:
 
     def _protocol_of(self, spec: ListenerSpec) -> ProtocolFactory:
         """What accepts the connections of a listener. Raises ConfigError: its security settings are invalid."""
-        tls = self._security.secure(spec)
+        tls = self._security.secure(spec, self.services.settings)
         if tls is None:
             return partial(Connection, self.dispatcher, spec)
         return partial(TlsAcceptor, self.dispatcher, spec, tls, partial(Connection, self.dispatcher, spec, tls))

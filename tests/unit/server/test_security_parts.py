@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from odradek.common.errors import ConfigError
+from odradek.security.tls.config import TlsConfig, TlsSettingError
 from odradek.server.network.listeners import ListenerSpec
 from odradek.server.parts.security import SecurityParts, tls_config
 from odradek.settings.broker import BrokerSettings, resolve
@@ -57,7 +59,36 @@ def test_a_listener_without_logins_has_none_of_a_removed_one_with_its_name() -> 
     logins: Any = SimpleNamespace(listeners={"OUT": object()})
     parts = SecurityParts(dynamic=nothing, logins=logins, make_tls=nothing)
     spec = ListenerSpec("OUT", "", 1)
-    assert parts.secure(spec) is None and spec.sasl is None
+    assert parts.secure(spec, settings(OUT="PLAINTEXT")) is None and spec.sasl is None
+
+
+def test_keys_that_could_not_be_read_are_tried_again() -> None:
+    """Each time that the listener is about to be bound, as for a file that is there only after the start."""
+    nothing: Any = None
+    tls: Any = object()
+    logins: Any = SimpleNamespace(listeners={})
+    reasons = ["no such file"]
+
+    def make_tls(name: str, config: TlsConfig) -> Any:
+        if reasons:
+            raise TlsSettingError(reasons.pop())
+        return tls
+
+    parts = SecurityParts(dynamic=nothing, logins=logins, make_tls=make_tls)
+    spec = ListenerSpec("OUT", "", 1, security_protocol=1)
+    with pytest.raises(ConfigError, match="listener OUT: no such file"):
+        parts.secure(spec, settings(OUT="SSL"))
+    assert parts.secure(spec, settings(OUT="SSL")) is tls
+
+
+def test_logins_that_could_not_be_built_are_tried_again() -> None:
+    nothing: Any = None
+    sasl: Any = object()
+    logins: Any = SimpleNamespace(listeners={}, change=lambda _: logins.listeners.update(OUT=sasl))
+    parts = SecurityParts(dynamic=nothing, logins=logins, make_tls=nothing)
+    spec = ListenerSpec("OUT", "", 1, security_protocol=2)
+    parts.secure(spec, settings(OUT="SASL_PLAINTEXT"))
+    assert spec.sasl is sasl
 
 
 def test_super_users_that_a_comma_joins_are_said() -> None:

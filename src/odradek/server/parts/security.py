@@ -76,7 +76,10 @@ class SecurityParts:
         self.logins.check(settings)
 
     def change_settings(self, settings: BrokerSettings) -> None:
-        """Apply settings that were changed at run time to new connections; invalid settings change nothing."""
+        """Apply settings that were changed at run time to new connections; invalid settings change nothing.
+
+        For the TLS of a new listener see `secure`.
+        """
         for each in self._remaining(settings):
             try:
                 each.change_config(tls_config(settings, each.name))
@@ -86,10 +89,6 @@ class SecurityParts:
                     listener=each.name,
                     reason=str(error),
                 )
-        problems: list[str] = []
-        self.listeners.update(_build_tls(settings, self._added(settings), self.make_tls, problems))
-        if problems:
-            _log.error("the TLS settings of new listeners are invalid", reason="; ".join(problems))
         try:
             self.logins.change(settings)
         except ConfigError as error:
@@ -97,12 +96,21 @@ class SecurityParts:
                 "changed SASL settings are invalid: the previous ones remain in use", reason="; ".join(error.problems)
             )
 
-    def secure(self, spec: ListenerSpec) -> ListenerTls | None:
+    def secure(self, spec: ListenerSpec, settings: BrokerSettings) -> ListenerTls | None:
         """The TLS of a listener that is about to be bound, None where it has none; its SASL is added to it.
+
+        Logins that could not be built when the settings changed are tried again: a file may be there by now.
 
         Raises:
             ConfigError: its settings are invalid.
         """
+        problems: list[str] = []
+        if spec.has_tls and spec.name not in self.listeners:
+            self.listeners.update(_build_tls(settings, [spec.name], self.make_tls, problems))
+        if problems:
+            raise ConfigError(problems)
+        if spec.has_sasl and spec.name not in self.logins.listeners:
+            self.logins.change(settings)
         # The name may be that of a removed listener which had SASL.
         spec.sasl = self.logins.listeners.get(spec.name) if spec.has_sasl else None
         tls = self.listeners.get(spec.name)
