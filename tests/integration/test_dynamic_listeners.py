@@ -229,6 +229,7 @@ def test_clients_use_a_listener_that_was_added_to_every_broker(tmp_path: Path) -
     settings = {MAP: "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,EXTRA:PLAINTEXT"}
     with Cluster(tmp_path, brokers=2, settings=settings) as cluster:
         create_topic(cluster.bootstrap_servers, "everywhere", 4, copies=2)
+        await_in_sync(cluster.brokers, "everywhere", partitions=4, copies=2)
         epochs = _leader_epochs(cluster)
         added = []
         for node in cluster.brokers:

@@ -33,6 +33,8 @@ NODE = {
     "listener.security.protocol.map": "IN:PLAINTEXT,NEW:PLAINTEXT,MORE:PLAINTEXT,CONTROLLER:PLAINTEXT",
 }
 
+LIMIT = {"listener.name.in.max.connections": "9"}
+
 
 class Followed:
     """A manager with what it has reported: the names of removed listeners, and those that served after each change."""
@@ -56,6 +58,11 @@ class Followed:
     def stored(self, *more: str, **given: str) -> BrokerSettings:
         listeners = {"listeners": ",".join(["IN://127.0.0.1:0", *more])}
         return with_dynamic(self.file, BrokerLayers(listeners | given, {}))
+
+    def change(self, *more: str) -> tuple[BrokerSettings, dict[str, str]]:
+        """The settings after a change of the listeners alone, and the change."""
+        settings = self.stored(*more)
+        return settings, {"listeners": settings.explicit["listeners"]}
 
 
 @asynccontextmanager
@@ -81,13 +88,16 @@ async def test_a_listener_is_bound_once_its_port_is_free(
     """As after a restart: the change was stored when the port was free."""
     monkeypatch.setattr(listener_manager, "RETRY_S", 0.01)
     port = taken.getsockname()[1]
+    new = f"NEW://127.0.0.1:{port}"
     async with followed() as node:
-        node.manager.change(node.stored(f"NEW://127.0.0.1:{port}"))
+        node.manager.change(node.stored(new))
         await eventually_async(lambda: len(node.served) > 3)
         assert set(map(tuple, node.served)) == {("IN",)}
         assert [each.getMessage() for each in caplog.records if "cannot be bound" in each.getMessage()] == [
             "listeners cannot be bound: trying again every 0 s"
         ]
+        await node.manager.check(node.stored(new, **LIMIT), LIMIT)
+        await node.manager.check(*node.change(new, f"MORE://127.0.0.1:{free_port()}"))
         taken.close()
         await eventually_async(lambda: node.served[-1] == ["IN", "NEW"])
         socket.create_connection(("127.0.0.1", port), 10).close()
@@ -133,7 +143,7 @@ async def test_listeners_exchange_their_ports(caplog: pytest.LogCaptureFixture) 
         node.manager.change(node.stored(f"NEW://127.0.0.1:{first}", f"MORE://127.0.0.1:{second}"))
         await eventually_async(lambda: node.served == [["IN", "NEW", "MORE"]])
         exchanged = node.stored(f"NEW://127.0.0.1:{second}", f"MORE://127.0.0.1:{first}")
-        await node.manager.check(exchanged, {})
+        await node.manager.check(exchanged, exchanged.explicit)
         node.manager.change(exchanged)
         ports = [("NEW", second), ("MORE", first)]
         await eventually_async(lambda: [(each.name, each.port) for each in node.manager.specs.values()][1:] == ports)
@@ -155,7 +165,7 @@ async def test_the_listeners_keep_the_order_of_the_settings() -> None:
 async def test_a_host_that_is_no_name_is_refused(host: str) -> None:
     async with followed() as node:
         with pytest.raises(ConfigError, match="there is no such host"):
-            await node.manager.check(node.stored(f"NEW://{host}:1"), {})
+            await node.manager.check(*node.change(f"NEW://{host}:1"))
 
 
 class ClientAtOnce(RealNetwork):
@@ -175,7 +185,7 @@ async def test_a_change_is_checked_while_the_one_before_is_followed(caplog: pyte
     added = [f"NEW://127.0.0.1:{free_port()}", f"MORE://127.0.0.1:{free_port()}"]
     network = ClientAtOnce()
     async with followed(network) as node:
-        checks = [asyncio.ensure_future(node.manager.check(node.stored(*added), {})) for _ in range(2)]
+        checks = [asyncio.ensure_future(node.manager.check(*node.change(*added))) for _ in range(2)]
         node.manager.change(node.stored(added[0]))
         await asyncio.gather(*checks)
         await eventually_async(lambda: node.served == [["IN", "NEW"]])
@@ -187,7 +197,7 @@ async def test_a_change_is_checked_while_the_one_before_is_followed(caplog: pyte
 async def test_a_client_that_comes_amid_a_trial_does_not_wait() -> None:
     network = ClientAtOnce()
     async with followed(network) as node:
-        await node.manager.check(node.stored(f"NEW://127.0.0.1:{free_port()}"), {})
+        await node.manager.check(*node.change(f"NEW://127.0.0.1:{free_port()}"))
         served, tried = network.clients
         with served, tried:
             assert await asyncio.to_thread(tried.recv, 1) == b""
@@ -199,7 +209,9 @@ async def test_a_stored_value_that_breaks_a_rule_changes_nothing(caplog: pytest.
         node.manager.change(settings)
         await eventually_async(lambda: bool(node.served))
         for listeners in ("NEW://127.0.0.1:1", "NEW://127.0.0.1:1"):
-            found = node.manager.change(with_dynamic(node.file, BrokerLayers({"listeners": listeners}, {})))
+            invalid = with_dynamic(node.file, BrokerLayers({"listeners": listeners, **LIMIT}, {}))
+            found = node.manager.change(invalid)
             assert found.listeners == settings.listeners, "their limits and certificates stay in force"
+            await node.manager.check(invalid, LIMIT)
         assert list(node.manager.specs) == ["IN", "NEW"]
     assert len([each for each in caplog.records if "the present ones remain" in each.getMessage()]) == 1

@@ -19,7 +19,13 @@ from odradek.common.log_lines import get_logger
 from odradek.common.ports import Listener, Network, ProtocolFactory
 from odradek.server.network.listeners import ListenerSpec, bind, listener_specs
 from odradek.settings.broker import BrokerSettings
-from odradek.settings.listener_changes import fixed_key_problems, listener_change_problems, unusable_listeners
+from odradek.settings.listener_changes import (
+    LISTENERS,
+    PROTOCOL_MAP,
+    fixed_key_problems,
+    listener_change_problems,
+    unusable_listeners,
+)
 
 RETRY_S = 5.0
 _log = get_logger("server.network.listeners")
@@ -94,14 +100,12 @@ class ListenerManager:
         Raises:
             ConfigError: a line for each problem.
         """
-        problems = listener_change_problems(self._settings, settings)
-        problems += fixed_key_problems(self._settings, settings, changed)
-        if not problems:
-            wanted = listener_specs(settings)
-            async with self._binding:
-                problems = [await self._trial(each, wanted) for each in wanted.values() if self._is_new(each)]
-        if any(problems):
-            raise ConfigError([each for each in problems if each])
+        problems = fixed_key_problems(self._settings, settings, changed)
+        if LISTENERS in changed or PROTOCOL_MAP in changed:
+            problems += listener_change_problems(self._settings, settings)
+            problems = problems or await self._trials(settings)
+        if problems:
+            raise ConfigError(problems)
 
     def change(self, settings: BrokerSettings) -> BrokerSettings:
         """Follow the settings that are in force now, and return them.
@@ -205,6 +209,14 @@ class ListenerManager:
         if present is None:
             return True
         return (wanted.host, wanted.port) not in (self._configured[wanted.name], (present.host, present.port))
+
+    async def _trials(self, settings: BrokerSettings) -> list[str]:
+        """One line for each address that is not in the present settings and cannot be bound."""
+        wanted, present = listener_specs(settings), set(self._settings.listeners)
+        added = [wanted[each.name] for each in settings.listeners if each.name in wanted and each not in present]
+        async with self._binding:
+            found = [await self._trial(each, wanted) for each in added if self._is_new(each)]
+        return [each for each in found if each]
 
     async def _trial(self, spec: ListenerSpec, wanted: Mapping[str, ListenerSpec]) -> str:
         """Why an address cannot be bound; "" where it can. Of an address whose port this node leaves, the host is."""
