@@ -1,17 +1,20 @@
 """What permissions, quotas and metrics cost a broker, in one run: `python -m bench.guard_bench`.
 
-The same client of librdkafka produces and consumes, in turns, on a broker without any of them and on one with an
-authorizer over 10,000 ACLs, quotas that are never reached, and metrics. Printed is the processor time of the second as
-a ratio to the first: 1.05 is 5 % more. Small requests show most: `one record per request` is 128 bytes with acks=1.
-A scrape costs by the clock and not by the load, and the slower the clients the more of them fall into a cell: it has a
-line of its own, and no cell has any.
+The same client of librdkafka produces and consumes on a broker without any of them and on one with an authorizer over
+10,000 ACLs, quotas that are never reached, and metrics. Printed is the processor time of the second as a ratio to the
+first: 1.05 is 5 % more. Small requests show most: `one record per request` is 128 bytes with acks=1. A scrape costs by
+the clock and not by the load, and the slower the clients the more of them fall into a cell: it has a line of its own,
+and no cell has any.
 
-On a machine that others use, processor time is as much as a tenth off from round to round. `--instructions` prints what
-both brokers execute for one request instead, in user space, where Valgrind is installed (`bench.instructions`).
+On a machine that others use, processor time is as much as a tenth off from one measurement to the next. So each is
+short, both brokers are measured right after each other, and printed is the median of the ratios of many such pairs,
+with the interval in which it is with 95 % probability. `--instructions` prints what both brokers execute for one
+request instead, in user space, if Valgrind is installed (`bench.instructions`): these numbers hardly vary.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import tempfile
@@ -42,13 +45,15 @@ MIB = 2**20
 ACLS = 10_000
 # Of them a client's requests see as little as of 10,000, which take long to make under Valgrind.
 COUNTED_ACLS = 1000
-ROUNDS = 7
+PAIRS, QUICK_PAIRS = 60, 6
 SCRAPES = 20
 # As Prometheus' documentation has it, and docs/monitoring.md.
 SCRAPE_EVERY_S = 15
-# Records of each cell: size in bytes and number.
-SIZES = {1024: 200_000, 100 * 1024: 4_000}
-SINGLE_RECORDS = 30_000
+# The records of one measurement: size in bytes and number.
+SIZES = {1024: 20_000, 100 * 1024: 400}
+SINGLE_RECORDS = 2_000
+# The function of libuv that reads from a connection. All of these requests are answered before it returns.
+READING = "uv__read"
 
 
 def acl(number: int) -> AclBinding:
@@ -92,7 +97,7 @@ def guard(node: Node, acls: int = ACLS) -> None:
     )  # fmt: skip
 
 
-def produce_singly(bootstrap: str, topic: str, count: int) -> None:
+def produce_singly(topic: str, count: int, bootstrap: str) -> None:
     """A request for each record."""
     settings = {"acks": 1, "linger.ms": 0, "batch.num.messages": 1, "queue.buffering.max.messages": 5000}
     producer = Producer({"bootstrap.servers": bootstrap, **settings})
@@ -116,7 +121,7 @@ def scrape_s(guarded: Contestant, port: int) -> tuple[float, int]:
 
 
 def main(*, quick: bool = False) -> None:
-    """Print a line for each cell; `quick` measures a tenth of the records once, for a first look."""
+    """Print a line for each cell; `quick` measures a tenth of the pairs, for a first look."""
     with tempfile.TemporaryDirectory() as name:
         plain = Node(Path(name) / "plain", {**SETTINGS, "auto.create.topics.enable": "true"})
         metrics = free_port()
@@ -134,28 +139,54 @@ def main(*, quick: bool = False) -> None:
 
 
 def compare(brokers: tuple[Contestant, Contestant], *, quick: bool) -> None:
-    """Measure both in turns, each first as often as second; the first round warms up."""
-    costs: dict[tuple[str, str], list[float]] = {}
-    for turn in range((1 if quick else ROUNDS) + 1):
-        for broker in brokers if turn % 2 else brokers[::-1]:
-            settings = {"bootstrap.servers": broker.bootstrap}
-            for size, most in SIZES.items():
-                count = most // 10 if quick else most
-                topic = f"t-{size}-{turn}"
-                written = measured(broker, count, size, partial(produce, settings, topic, count, size))
-                read = measured(broker, count, size, partial(consume, settings, topic, count))
-                for what, cost in ((f"produce {size // 1024} KiB", written), (f"consume {size // 1024} KiB", read)):
-                    costs.setdefault((what, broker.name), []).append(cost.cpu_s)
-            work = partial(produce_singly, broker.bootstrap, f"t-single-{turn}", SINGLE_RECORDS)
-            cost = measured(broker, SINGLE_RECORDS, 128, work)
-            costs.setdefault(("one record per request", broker.name), []).append(cost.cpu_s)
-    for what in dict.fromkeys(what for what, _ in costs):
-        without, with_guards = (costs[what, broker.name][1:] for broker in brokers)
-        ratios = [more / less for less, more in zip(without, with_guards, strict=True)]
+    """Measure both in turns, each first as often as second; the first pair warms up."""
+    ratios: dict[str, list[float]] = {}
+    for pair in range((QUICK_PAIRS if quick else PAIRS) + 1):
+        for what, (count, work) in cells().items():
+            cost_s: dict[str, float] = {}
+            for broker in brokers if pair % 2 else brokers[::-1]:
+                cost_s[broker.name] = measured(broker, count, 1, partial(work, broker.bootstrap)).cpu_s
+            without, guarded = (cost_s[broker.name] for broker in brokers)
+            ratios.setdefault(what, []).append(guarded / without)
+    for what, found in ratios.items():
+        least, most = median_interval(found[1:])
         print(
-            f"{what}: {statistics.median(with_guards) / statistics.median(without):.3f} of the processor time"
-            f" (by round {min(ratios):.2f} to {max(ratios):.2f})"
+            f"{what}: {statistics.median(found[1:]):.3f} of the processor time"
+            f" (95 %: {least:.3f} to {most:.3f}, {len(found) - 1} pairs)"
         )
+
+
+def cells() -> dict[str, tuple[int, Callable[[str], None]]]:
+    """The number of records of each cell, and what a client does for them. The records that are read stay the same."""
+    found: dict[str, tuple[int, Callable[[str], None]]] = {}
+    for size, count in SIZES.items():
+        topic, name = f"t-{size}", f"{size // 1024} KiB"
+        found[f"produce {name}"] = count, partial(write, topic, count, size)
+        found[f"consume {name}"] = count, partial(read, topic, count)
+    found["one record per request"] = SINGLE_RECORDS, partial(produce_singly, "t-single", SINGLE_RECORDS)
+    return found
+
+
+def write(topic: str, count: int, size: int, bootstrap: str) -> None:
+    produce({"bootstrap.servers": bootstrap}, topic, count, size)
+
+
+def read(topic: str, count: int, bootstrap: str) -> None:
+    consume({"bootstrap.servers": bootstrap}, topic, count)
+
+
+def median_interval(values: list[float]) -> tuple[float, float]:
+    """Between which the median of all such values is with 95 % probability: two of them, by their ranks."""
+    ordered, count = sorted(values), len(values)
+    # How many of them are below that median is a binomial number, with the deviation sqrt(count) / 2.
+    rank = max(0, math.floor((count - 1.96 * math.sqrt(count)) / 2))
+    return ordered[rank], ordered[count - 1 - rank]
+
+
+class CountedReads(CountedNode):
+    """Counts from when a request is read until its response is with the system, and nothing that the clock causes."""
+
+    within = READING
 
 
 def print_instructions() -> None:
@@ -168,7 +199,7 @@ def print_instructions() -> None:
     with tempfile.TemporaryDirectory() as name:
         for guards in ({}, guard_settings(free_port())):
             settings = {**SETTINGS, "socket.send.buffer.bytes": 2 * MIB, **guards}
-            with CountedNode(Path(name) / f"{len(guards)}", settings) as node:
+            with CountedReads(Path(name) / f"{len(guards)}", settings) as node:
                 if guards:
                     guard(node, COUNTED_ACLS)
                 with Calls(node.port) as calls:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import ClassVar
 
 from bench.brokers import SETTINGS
 from odradek.protocol.apis import ApiKey
@@ -44,18 +45,27 @@ def can_count() -> bool:
     return shutil.which("valgrind") is not None
 
 
-def counting(directory: Path) -> list[str]:
-    """The command that runs another one under callgrind, which counts on command, into files of `directory`."""
+def counting(directory: Path, within: str = "") -> list[str]:
+    """The command that runs another one under callgrind, which counts on command, into files of `directory`.
+
+    Args:
+        within: the C function in which instructions are counted, called ones included; "" counts all of the process.
+    """
     target = f"--callgrind-out-file={directory}/counted"
-    return ["valgrind", "-q", "--tool=callgrind", "--instr-atstart=no", target]
+    collect = [f"--toggle-collect={within}"] if within else []
+    return ["valgrind", "-q", "--tool=callgrind", "--instr-atstart=no", *collect, target]
 
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """Counts the instructions of a process that `counting` started with this directory."""
+    """Counts the instructions of a process that `counting` started with this directory.
+
+    `idle_s` is how long it counts what the process does without requests; 0 if that is nothing.
+    """
 
     pid: int
     directory: Path
+    idle_s: float = IDLE_S
 
     def per_request(self, work: Callable[[], object]) -> float:
         """Instructions of one call of `work`, which sends a request and waits for its answer."""
@@ -63,7 +73,7 @@ class Counter:
             work()
         counts = []
         for _ in range(COUNTS):
-            idle, idle_s = self._count(lambda: time.sleep(IDLE_S))
+            idle, idle_s = self._count(lambda: time.sleep(self.idle_s)) if self.idle_s else (0, 1.0)
             used, used_s = self._count(lambda: [work() for _ in range(COUNTED)])
             counts.append((used - idle * used_s / idle_s) / COUNTED)
         return statistics.median(counts)
@@ -108,6 +118,8 @@ class CountedNode(Node):
     """A node under Valgrind's callgrind, SLOWER times slower while its instructions are counted."""
 
     start_timeout_s = 600.0
+    # As of `counting`.
+    within: ClassVar[str] = ""
 
     def environment(self) -> dict[str, str]:
         """With the same hashes of names in each process: with others, dicts are laid out otherwise, at 2 to 4 %."""
@@ -115,11 +127,12 @@ class CountedNode(Node):
 
     def command(self) -> list[str]:
         python, _, name, *options = super().command()
-        return [*counting(self.directory), python, "-c", _SLOWED.format(name=name, times=SLOWER), *options]
+        return [*counting(self.directory, self.within), python, "-c", _SLOWED.format(name=name, times=SLOWER), *options]
 
     def per_request(self, work: Callable[[], object]) -> float:
         """Instructions of one call of `work`, which sends a request and waits for its answer."""
-        return Counter(self.pid, Path(self.directory)).per_request(work)
+        idle_s = 0.0 if self.within else IDLE_S
+        return Counter(self.pid, Path(self.directory), idle_s).per_request(work)
 
 
 def small_requests(calls: Calls) -> dict[str, Callable[[], object]]:
