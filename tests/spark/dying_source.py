@@ -16,6 +16,9 @@ from pyspark.sql.types import StructType
 from pyspark_odradek.data_source import OdradekDataSource
 from pyspark_odradek.writers import stream_writer
 
+# Until a second attempt has begun and staged its rows.
+LONGEST_S = 120.0
+
 
 class DyingSource(OdradekDataSource):
     """Follows the plan in the file of the option `plan`, one line a death: `<before|after> <step> [process group]`.
@@ -85,7 +88,7 @@ class Troubled:
         kill_at: the number of a row: whose task has staged it kills its executor, once.
         kill_after: the same, when the task has staged all.
         fail: the first attempt of each first task fails.
-        slow: it takes five seconds.
+        slow: it ends five seconds after its second attempt has staged the rows.
     """
 
     def __init__(
@@ -115,8 +118,15 @@ class Troubled:
         if task == 0 and attempt == 0 and self.fail:
             raise RuntimeError("a failure that was planned")
         if task == 0 and attempt == 0 and self.slow:
+            self._wait_for(f"{self.sink} {batch_id} {task} 1")
             time.sleep(5)
         return staged
+
+    def _wait_for(self, attempt: str) -> None:
+        """Wait for the line of an attempt: on a busy machine Spark begins it late."""
+        ends_s = time.monotonic() + LONGEST_S
+        while attempt not in (self.folder / "attempts").read_text().splitlines() and time.monotonic() < ends_s:
+            time.sleep(0.5)
 
     def _watched(self, iterator: Iterator[Any], seen: set[int]) -> Iterator[Any]:
         for batch in iterator:
