@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from tests.fuzz.engine import Finding, run_one
@@ -44,6 +46,7 @@ def test_whatever_the_bytes_are_for_a_minute(target: object) -> None:
     turn = run_turn(found.name, MINUTE_S, SEED)
     assert turn.failing is not None or turn.executions > 20, turn.output
     if turn.failing is not None:
-        with pytest.raises(Finding):
+        # Memory that this process has had before is not counted: then that process alone has seen the input fail.
+        with contextlib.suppress(Finding):
             run_one(found, turn.failing)
         pytest.fail(f"{turn.failing!r}\n{turn.output[-3000:]}")

@@ -24,6 +24,8 @@ _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _FIRST_BYTES: Final = 64 * 1024
 # Where a first buffer is too small: what decompresses to megabytes is begun twice, not once for each power of four.
 _SECOND_BYTES: Final = 4 * 1024 * 1024
+# A declared size is believed up to so many times the input: any frame may declare the most that it is allowed.
+_BELIEVED_RATIO: Final = 64
 # No bytes of these codecs hold more: gzip 258 in two bits, snappy 64 in three bytes.
 _LARGEST_GZIP_RATIO: Final = 1032
 _LARGEST_SNAPPY_RATIO: Final = 22
@@ -71,8 +73,9 @@ def decompress(codec: int, data: Buffer, max_output_bytes: int) -> bytes:
 def unpack(codec: int, data: Buffer, max_output_bytes: int) -> bytes | bytearray:
     """Decompress as `decompress` does, without a last copy. Raises as `decompress`.
 
-    Memory is taken for twice the output (snappy), for the output where a frame says its size, else for at most four
-    times the output, eight times `data`, or 4 MiB; and never for more than twice `max_output_bytes`.
+    Memory is taken for twice the output (snappy), for the output where a frame says its size and that is at most 4 MiB
+    or 64 times `data`, else for at most four times the output, eight times `data`, or 4 MiB; and never for more than
+    twice `max_output_bytes`.
     """
     try:
         if codec == NONE:
@@ -106,12 +109,14 @@ def _decompress_frames(codec: int, data: Buffer, limit: int) -> bytearray:
     declared = _declared_bytes(codec, memoryview(data))
     if declared > limit and codec != GZIP:
         raise _too_large(limit)
+    believed = min(declared, max(_SECOND_BYTES, _BELIEVED_RATIO * len(data)))
     # One more byte shows that there is no more to come.
-    size = min(limit, declared or max(_FIRST_BYTES, 8 * len(data))) + 1
+    size = min(limit, believed or max(_FIRST_BYTES, 8 * len(data))) + 1
     while (output := _fill(into, data, size)) is None:
         if size > limit:
             raise _too_large(limit)
-        size = min(limit + 1, max(4 * size, _SECOND_BYTES))
+        most = declared if declared >= size else limit
+        size = min(limit, most, max(4 * size, _SECOND_BYTES) - 1) + 1
     return output
 
 

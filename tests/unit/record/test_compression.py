@@ -250,6 +250,21 @@ def test_data_without_a_declared_size_takes_four_times_its_output() -> None:
     assert peak_bytes(LZ4, packed, 1000) <= 1000 + SLACK
 
 
+def test_a_small_frame_is_not_believed_a_large_size() -> None:
+    """Its blocks are damaged; found by fuzzing, as 85 bytes for which 570 MB were taken."""
+    size = struct.pack("<I", LARGEST)
+    for codec, frame in ((ZSTD, zstd_frame(0xA0, 0, size)), (LZ4, lz4_frame(LARGEST, 5))):
+        assert peak_bytes(codec, frame) <= 4_194_305 + SLACK, NAMES[codec]
+
+
+def test_what_is_said_of_much_in_a_few_bytes_is_reached_in_steps() -> None:
+    data = bytes(20_000_000)
+    for codec, packed in ((ZSTD, compress(ZSTD, data)), (LZ4, with_size(compress(LZ4, data), len(data)))):
+        assert unpack(codec, packed, 2 * len(data)) == data, NAMES[codec]
+        assert peak_bytes(codec, packed, 2 * len(data)) <= len(data) + SLACK
+        assert refused(codec, packed, len(data) - 1) is ErrorCode.INVALID_RECORD
+
+
 def test_gzip_is_not_believed_what_it_cannot_hold() -> None:
     packed = gzip.compress(b"small")
     for declared, most in ((len(packed) * 1032, len(packed) * 1032), (len(packed) * 1032 + 1, 65_537)):
