@@ -159,6 +159,7 @@ def test_each_command_of_the_page_is_run() -> None:
     of_plain = PAGE[PAGE.index("## From a plain cluster") :]  # test_secure_a_plain_cluster.py
     kerberos = PAGE[PAGE.index("### Kerberos") : PAGE.index("### Before a login")]  # packages
     certs = PAGE[PAGE.index("### In five") : PAGE.index("### A listener with TLS")]  # test_cli_certs.py
+    listeners = PAGE[PAGE.index("### Listeners that change") : PAGE.index("### One port")]  # test_dynamic_listeners.py
     fifteen = PAGE[PAGE.index("## A cluster with TLS") : PAGE.index("## TLS")]
-    run_by_tests = [blocks(each)[0] for each in (fifteen, certs, SECTION, kerberos, ACLS, QUOTAS, of_plain)]
+    run_by_tests = [blocks(each)[0] for each in (fifteen, certs, listeners, SECTION, kerberos, ACLS, QUOTAS, of_plain)]
     assert blocks() == run_by_tests

@@ -216,7 +216,8 @@ def peak_bytes(codec: int, data: bytes, limit: int = LARGEST) -> int:
     return peak
 
 
-SLACK = 5000
+# Other threads of the process take some, too: those of clients that earlier tests have used.
+SLACK = 50_000
 
 
 def with_size(frame: bytes, size: int) -> bytes:
@@ -274,5 +275,5 @@ def test_gzip_is_not_believed_what_it_cannot_hold() -> None:
 
 def test_snappy_takes_its_output_twice() -> None:
     packed = compress(SNAPPY, bytes(3_000_000))
-    assert peak_bytes(SNAPPY, packed) <= 2 * 3_000_000 + 20 * SLACK
-    assert peak_bytes(SNAPPY, packed, 1_000_000) <= 1_000_000 + 20 * SLACK
+    assert peak_bytes(SNAPPY, packed) <= 2 * 3_000_000 + 2 * SLACK
+    assert peak_bytes(SNAPPY, packed, 1_000_000) <= 1_000_000 + 2 * SLACK
