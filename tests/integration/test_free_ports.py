@@ -25,6 +25,15 @@ def test_a_port_is_kept_for_the_node_that_binds_it() -> None:
             pass
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps a port so")
+def test_a_port_is_kept_on_all_addresses_for_a_node_that_binds_them_all() -> None:
+    port = next(free_ports())
+    for host in ("127.0.0.7", ""):
+        with socket.socket() as foreign, pytest.raises(OSError, match="in use"):
+            foreign.bind((host, port))
+    socket.create_server(("", port)).close()
+
+
 def test_no_more_than_some_sockets_are_held_for_them() -> None:
     ports = list(islice(free_ports(), layout.MOST_KEPT_PORTS + 50))
     assert len(set(ports)) == len(ports)

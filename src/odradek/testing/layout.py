@@ -72,14 +72,14 @@ def free_ports() -> Iterator[int]:
     """Different free ports.
 
     Between the plan of a node and its start, other processes may bind any free port, and could get this one. On Linux
-    this process keeps a socket bound to it: the system then gives it to no process that binds any port, but a server
-    can bind it with SO_REUSEADDR as long as no process listens there.
+    this process keeps a socket bound to it, on all addresses, as a server may want them all: the system then gives it
+    to no process that binds any port, but a server can bind it with SO_REUSEADDR as long as no process listens there.
     """
     given: set[int] = set()
     while True:
         with socket.socket() as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind((HOST, 0))
+            sock.bind(("", 0))  # it never listens
             port: int = sock.getsockname()[1]
             if sys.platform == "linux":
                 _hold(sock.detach())
