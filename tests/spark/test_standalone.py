@@ -125,9 +125,12 @@ def test_tasks_run_twice(
     assert after.wait() == 0, after.text()[-3000:]
     lines = (tmp_path / "job" / "attempts").read_text().splitlines()
     for store in copies:
-        tasks = [line.split()[:3] for line in lines if line.split()[0] == store.name]
-        twice = len(tasks) - len({tuple(task) for task in tasks})
-        assert twice >= 3, f"{store.name}: three batches or more, in each a task that has staged twice"
+        attempts = [line.split() for line in lines if line.split()[0] == store.name]
+        again = sum(attempt != "0" for *_, attempt in attempts)
+        twice = len(attempts) - len({tuple(task) for *task, _ in attempts})
+        assert again >= 3, f"{store.name}: three batches or more, in each a task with a second attempt"
+        # In an executor's first batch a slow first attempt may be killed before it has staged.
+        assert twice >= (3 if trouble == "--fail" else 1), f"{store.name}: both attempts have staged"
         check(store, 601, left=twice)
 
 
