@@ -177,13 +177,19 @@ async def test_news_is_reported_before_the_next_heartbeat_is_due(node: QuorumNod
     await member.lifecycle.shut_down()
 
 
-async def test_changed_listeners_are_registered_without_the_failed_directory(node: QuorumNode) -> None:
+async def member_with_a_failed_directory(node: QuorumNode) -> tuple[Member, UUID]:
+    """A broker of which the controller knows that one of its two directories failed, and the id of the other one."""
     good, bad = UUID(int=2001), UUID(int=2002)
     member = Member(node)
     await member.lifecycle.register(Harness().registration(1, log_dirs=[good, bad]), node.publisher)
     await member.lifecycle.join(node.publisher)
     member.directories.append(LogDir(Path("/bad"), bad, error="it failed"))
     await eventually_async(lambda: node.publisher.image.brokers[1].directories == (good,))
+    return member, good
+
+
+async def test_changed_listeners_are_registered_without_the_failed_directory(node: QuorumNode) -> None:
+    member, good = await member_with_a_failed_directory(node)
     seen: list[tuple[UUID, ...]] = []
     node.publisher.subscribe(lambda _, image: seen.append(image.brokers[1].directories))
     member.lifecycle.change_listeners([Listener(name="NEW", host="h", port=1)])
@@ -308,10 +314,5 @@ async def test_a_controller_that_does_not_answer_is_waited_for_so_long(tmp_path:
 
 
 async def test_a_directory_that_failed_is_reported_with_the_heartbeat(node: QuorumNode) -> None:
-    good, bad = UUID(int=2001), UUID(int=2002)
-    member = Member(node)
-    await member.lifecycle.register(Harness().registration(1, log_dirs=[good, bad]), node.publisher)
-    await member.lifecycle.join(node.publisher)
-    member.directories.append(LogDir(Path("/bad"), bad, error="it failed"))
-    await eventually_async(lambda: node.publisher.image.brokers[1].directories == (good,))
+    member, _ = await member_with_a_failed_directory(node)
     await member.lifecycle.shut_down()

@@ -148,7 +148,7 @@ class PendingFetch:
         self._readable: Set[str] | None = None
         authorizer = context.broker.authorizer
         if self._replica_id >= 0:
-            context.payer = None  # it counts for no quota, unless its sender has no permission
+            context.payer = None  # as in Kafka, a Fetch with a replica id counts for no quota of clients
             self._follower = FollowerFetch(context.broker, self._replica_id, replica_epoch)
             # Checked once per request: a follower's session may have thousands of partitions.
             self._is_unauthorized = not may_act_as_broker(context)
