@@ -1,7 +1,7 @@
-"""What authorizing a request of one topic takes, with 10,000 entries: run with `python -m bench.acl_bench`.
+"""The time to authorize a request for one topic with 10,000 ACLs: run with `python -m bench.acl_bench`.
 
-Ends with 1 where a question takes more than 3 µs: for a topic that was asked before, as a client's are, or for another
-topic each time. Both are the best of some rounds: what others do on the machine only adds.
+The exit code is 1 if one authorization takes more than 3 µs: for a topic that was authorized before, as a client's
+topics are, or for another topic each time. Both times are the best of some rounds: other processes only add to them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOST = "10.1.2.3"
 
 
 def entries() -> dict[UUID, Acl]:
-    """Half literal, half prefixed with eight lengths; a tenth denies, a tenth is for networks."""
+    """ACLs: half literal, half prefixed with eight lengths; a tenth denies, a tenth is for networks."""
     made: dict[UUID, Acl] = {}
     for number in range(ENTRIES):
         prefixed = number % 2
@@ -40,7 +40,7 @@ def entries() -> dict[UUID, Acl]:
 
 
 def measure(authorizer: StandardAuthorizer, names: list[str]) -> float:
-    """Microseconds of one question, over all names in turn."""
+    """The microseconds of one authorization, as the mean over all names."""
     operation, kind = int(AclOperation.DESCRIBE), int(AclResourceType.TOPIC)
     begun = time.process_time()
     for number, name in enumerate(names):
@@ -49,7 +49,7 @@ def measure(authorizer: StandardAuthorizer, names: list[str]) -> float:
 
 
 def names_asked(topics: list[str], turn: int) -> list[str]:
-    """Of another topic each time, in this round and in those before it."""
+    """Names of which none was authorized before, in this round or an earlier one."""
     return [f"{topics[number % ENTRIES]}{turn}{number}" for number in range(QUESTIONS)]
 
 

@@ -1,10 +1,10 @@
-"""What a flood of tiny requests leaves to another client, in one run: `python -m bench.fairness_bench`.
+"""Latency of one client beside a flood of tiny requests, in one run: `python -m bench.fairness_bench`.
 
-One client asks for one small thing after the other, alone and beside a client that floods the broker with requests, in
-turns; first as the flood may have `request_percentage=10`, then as it may have all it takes. Printed are the 99th
-percentile of the latency alone and beside the flood, and their ratio: 2 is twice as long. The flood's own first
-second counts, too, in which it uses what it has saved up. Its process has the lowest priority (`nice` 19): what is
-measured is how the broker shares its time, and not how the machine shares its processors with the flooding client.
+One client sends one small request after the other, alternately alone and beside a client that floods the broker with
+requests; first the flood has the quota `request_percentage=10`, then none. The benchmark prints the 99th percentile of
+the latency alone and beside the flood, and their ratio: 2 is twice as long. The first second of the flood counts, too,
+in which it uses up the quota of earlier windows. Its process has the lowest priority (`nice` 19): the benchmark
+measures how the broker shares its time, and not how the machine shares its processors with the flooding client.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def compare(node: Node, request: Callable[[], object]) -> tuple[float, float, fl
 
 
 def main() -> int:
-    """Print a line for each kind of request; 1 where a quota leaves another client more than twice its latency."""
+    """Print a line for each kind of request; return 1 if a client's latency more than doubles in spite of the quota."""
     worst = 0.0
     with tempfile.TemporaryDirectory() as name, Node(Path(name), {}) as node, Calls(node.port) as calls:
         topic = calls.create_topic()

@@ -1,14 +1,14 @@
-"""What permissions, quotas and metrics cost a broker, in one run: `python -m bench.guard_bench`.
+"""The cost of permissions, quotas and metrics for a broker, in one run: `python -m bench.guard_bench`.
 
 The same client of librdkafka produces and consumes on a broker without any of them and on one with an authorizer over
-10,000 ACLs, quotas that are never reached, and metrics. Printed is the processor time of the second as a ratio to the
-first: 1.05 is 5 % more. Small requests show most: `one record per request` is 128 bytes with acks=1. A scrape costs by
-the clock and not by the load, and the slower the clients the more of them fall into a cell: it has a line of its own,
-and no cell has any.
+10,000 ACLs, quotas that are never reached, and metrics. The benchmark prints the processor time of the second broker as
+a ratio to the first: 1.05 is 5 % more. Small requests show most: `one record per request` is 128 bytes with acks=1. The
+cost of scrapes depends on time and not on load, and a cell would have more of them the slower its clients are: so they
+have a line of their own, and no cell has any.
 
-On a machine that others use, processor time is as much as a tenth off from one measurement to the next. So each is
-short, both brokers are measured right after each other, and printed is the median of the ratios of many such pairs,
-with the interval in which it is with 95 % probability. `--instructions` prints what both brokers execute for one
+On a machine that others use, processor time varies by as much as a tenth from one measurement to the next. So each
+measurement is short, both brokers are measured right after each other, and the printed ratio is the median of many such
+pairs, with its 95 % confidence interval. `--instructions` prints the instructions that both brokers execute for one
 request instead, in user space, if Valgrind is installed (`bench.instructions`): these numbers hardly vary.
 """
 
@@ -57,7 +57,7 @@ READING = "uv__read"
 
 
 def acl(number: int) -> AclBinding:
-    """One of many: half for a name, half for a prefix."""
+    """The ACL with this number: half of them are for a name, half for a prefix."""
     pattern = ResourcePatternType.PREFIXED if number % 2 else ResourcePatternType.LITERAL
     name = f"team{number % 1000}-{number}"
     return binding(ResourceType.TOPIC, name, pattern, f"User:u{number % 100}", AclOperation.READ)
@@ -70,7 +70,7 @@ def binding(
 
 
 def guard_settings(metrics_port: int) -> dict[str, object]:
-    """Of a node that has them all."""
+    """The settings of a node with an authorizer and metrics."""
     return {
         "authorizer.class.name": STANDARD_AUTHORIZER,
         "allow.everyone.if.no.acl.found": "true",
@@ -79,7 +79,7 @@ def guard_settings(metrics_port: int) -> dict[str, object]:
 
 
 def guard(node: Node, acls: int = ACLS) -> None:
-    """Permissions for the load, others, thousands of them, and quotas that it does not reach."""
+    """Create the ACLs that allow the load, thousands of others, and quotas that the load does not reach."""
     literal, everybody = ResourcePatternType.LITERAL, "User:ANONYMOUS"
     mine = [
         binding(ResourceType.BROKER, "kafka-cluster", literal, everybody, AclOperation.ALL),
@@ -98,7 +98,7 @@ def guard(node: Node, acls: int = ACLS) -> None:
 
 
 def produce_singly(topic: str, count: int, bootstrap: str) -> None:
-    """A request for each record."""
+    """Produce with one request for each record."""
     settings = {"acks": 1, "linger.ms": 0, "batch.num.messages": 1, "queue.buffering.max.messages": 5000}
     producer = Producer({"bootstrap.servers": bootstrap, **settings})
     for _ in range(count):
@@ -112,7 +112,7 @@ def produce_singly(topic: str, count: int, bootstrap: str) -> None:
 
 
 def scrape_s(guarded: Contestant, port: int) -> tuple[float, int]:
-    """Processor seconds of the broker for one page of its metrics, and the lines of it."""
+    """The broker's processor seconds for one page of its metrics, and the number of lines of the page."""
     cpu_s, lines = guarded.cpu_s(), 0
     for _ in range(SCRAPES):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
@@ -210,7 +210,7 @@ def print_instructions() -> None:
 
 
 def requests(calls: Calls) -> dict[str, Callable[[], object]]:
-    """What is sent again and again: one small record, 100 of 1 KiB, and 100 KiB and a MiB out."""
+    """The counted requests, by name: Produce of one small record and of 100 KiB, Fetch of 100 KiB and of 1 MiB."""
     topic = calls.create_topic(name="t-counted")
     some = fetch_topic(topic, {0: 0}, max_bytes=MIB // 10)
     small, large = batch(bytes(128)), batch(*[bytes(1024)] * 100)

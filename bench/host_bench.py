@@ -1,10 +1,10 @@
-"""What several brokers on one machine cost: `python -m bench.host_bench`, as many of them as `BROKERS=1,2,4` says.
+"""The cost of several brokers on one machine: `python -m bench.host_bench`; `BROKERS=1,2,4` sets their numbers.
 
-`odradek host` runs them; `odradek perf produce` writes values of 1 KB into a topic of one copy with partitions on all
-of them, at one rate and in batches of a tenth of a second, so that every number gets the same batches. Printed
-are, for each number, what a broker takes of a core while nothing is asked of it, processor seconds of all brokers for
-each GB beyond that, the memory of a broker, and the rate that came about: medians of rounds that take turns. What more
-brokers give cannot be seen where the generator has the same cores.
+`odradek host` runs them; `odradek perf produce` writes values of 1 KB into a topic with one replica and partitions on
+all of them, at one rate and in batches of a tenth of a second, so that every number of brokers gets the same batches.
+The benchmark prints, for each number of brokers, a broker's share of a core while it is idle, the processor seconds of
+all brokers for each GB beyond that, the memory of a broker, and the rate that was reached: medians of rounds that
+alternate. It cannot show how much faster more brokers are, because the generator uses the same cores.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GB = 1e9
 
 @dataclass
 class Cost:
-    """Of one number of brokers, a value for each round."""
+    """The measurements of one number of brokers, a value for each round."""
 
     idle_percent: list[float] = field(default_factory=list)
     cpu_s_per_gb: list[float] = field(default_factory=list)
@@ -59,12 +59,12 @@ def produce(host: HostProcess, seconds: int) -> None:
 
 
 def written_bytes(host: HostProcess) -> int:
-    """Of all partitions."""
+    """The size of all partitions of the topic."""
     return sum(path.stat().st_size for disk in host.disks for path in disk.glob("broker-*/load-*/*.log"))
 
 
 def measure(root: Path, brokers: int, cost: Cost) -> None:
-    """One round."""
+    """Run one round and add its values to `cost`."""
     with ports_in_a_row(len(KINDS) * MOST_BROKERS + 1) as first, HostProcess(root, first) as host:
         host.start("--cores", brokers)
         odradek(host.bootstrap, "topics", "create", "load", "--partitions", PARTITIONS, "--replication-factor", 1)

@@ -52,7 +52,7 @@ MM2_PRODUCER: dict[str, object] = {"batch.size": 262_144, "linger.ms": 5}
 
 @dataclass(frozen=True)
 class Load:
-    """What is caught up with."""
+    """The records that a mirror catches up with."""
 
     name: str
     record_bytes: int
@@ -61,13 +61,13 @@ class Load:
 
     @property
     def count(self) -> int:
-        """Records of all partitions."""
+        """The number of records in all partitions."""
         return self.total_bytes // self.record_bytes
 
 
 @dataclass(slots=True)
 class Row:
-    """One number of both, in rounds of (MirrorMaker 2, link)."""
+    """One measured quantity, with a pair (MirrorMaker 2, link) for each round."""
 
     name: str
     unit: str
@@ -110,7 +110,7 @@ class Usage:
 
     @property
     def of_mirroring_s(self) -> float:
-        """What mirrors: MirrorMaker's process alone, or all that the broker with the link did."""
+        """The processor seconds of mirroring: of MirrorMaker's process, or of the whole broker with the link."""
         return self.mirror_s or self.broker_s
 
 
@@ -166,7 +166,7 @@ class Sites:
 
 
 def between(first: Usage, last: Usage, most_bytes: int) -> Usage:
-    """What was used from one moment to the other."""
+    """The usage between two moments."""
     return Usage(last.mirror_s - first.mirror_s, last.broker_s - first.broker_s, most_bytes, last.wall_s - first.wall_s)
 
 
@@ -331,7 +331,7 @@ def latencies(sites: Sites, table: Table, index: int, seconds: float) -> None:
 
 
 def in_turn(index: int) -> tuple[str, str]:
-    """Who comes first alternates."""
+    """Both contestants in the order of this round: each is the first in every other round."""
     return (MM2, LINK) if index % 2 else (LINK, MM2)
 
 

@@ -140,14 +140,14 @@ def _marked(function: Callable[..., Any], begin: str, end: str, mark: Callable[[
 
 
 def build(folder: Path) -> None:
-    """The module that marks; raises CalledProcessError where something that it needs is missing."""
+    """Compile the module that marks; raises CalledProcessError if a header or the compiler is missing."""
     target = folder / f"marks{sysconfig.get_config_var('EXT_SUFFIX')}"
     includes = f"-I{sysconfig.get_path('include')}"
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", includes, str(SOURCE), "-o", str(target)], check=True)
 
 
 def stepped(folder: Path) -> list[str]:
-    """What becomes the command of a node, given it as arguments, with its steps marked; builds the compiled module."""
+    """Build the compiled module; return the launcher that runs the command of a node with its steps marked."""
     folder.mkdir(parents=True, exist_ok=True)
     build(folder)
     return [*counting(folder), sys.executable, "-c", _PRELUDE.format(root=str(ROOT), folder=str(folder))]

@@ -1,7 +1,7 @@
-"""What security costs, in one run: `make bench-security` (`ARGS=--quick` for a first look).
+"""The cost of security, in one run: `make bench-security` (`ARGS=--quick` for a first look).
 
-The cells of `bench` with authorizer, quotas and metrics on, beside the same without; those over TLS, beside Apache
-Kafka's; what authorizing one request takes. Each part can be run by itself, too: `bench.guard_bench`,
+It runs the cells of `bench` with authorizer, quotas and metrics on, beside the same without them; the cells over TLS,
+beside Apache Kafka's; and the authorization of one request. Each part can be run by itself, too: `bench.guard_bench`,
 `bench.tls_bench`, `bench.acl_bench`.
 """
 
@@ -13,7 +13,7 @@ from bench import acl_bench, guard_bench, tls_bench
 
 
 def main() -> int:
-    """Print the cells of each part; not 0 where authorizing takes too long."""
+    """Print the cells of each part; return 1 if the authorization of a request takes too long."""
     parser = argparse.ArgumentParser(prog="bench.security_bench", description="What security costs a broker.")
     parser.add_argument("--quick", action="store_true", help="a tenth of the records, and each cell once")
     quick = parser.parse_args().quick

@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """What a test leaves open fails it, or the last test of its file, and not one that runs when it is collected."""
+    """Let a leak fail its own test, or the last test of its file, and not a test that runs when it is collected."""
     result = yield
     leaks.look_behind(item, nextitem)
     return result

@@ -1,14 +1,14 @@
-"""What each test file takes of the clock and of the processors, all processes that it starts included.
+"""The wall-clock and processor seconds of each test file, with those of all processes that it starts.
 
     .venv/bin/python -m pytest -p tools.costs -m "not slow" -n 5 --dist loadfile ...
 
 prints, after the run, the files by seconds of processors, and writes each test with its seconds to `build/costs.tsv`. A
-broker, a JVM or a compiler counts for the test in whose time it worked; what a process that its parent left behind has
-used is lost.
+broker, a JVM or a compiler counts for the test in whose time it worked; the seconds of a process that its parent did
+not wait for are lost.
 
     .venv/bin/python -m tools.costs
 
-takes the clock's seconds of that file for the order in which test files are handed out (tests/support/order.py).
+orders the test files of later runs by the wall-clock seconds of that file (tests/support/order.py).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def processor_seconds(pid: int) -> float:
-    """What a process and its descendants have used, with those that have ended and were waited for."""
+    """The processor seconds of a process and its descendants, with those that have ended and were waited for."""
     ticks = 0
     for each in descendants(pid):
         try:

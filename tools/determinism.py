@@ -77,12 +77,12 @@ class Kind(Enum):
 
 @dataclass
 class Known:
-    """What is known to be a set, or to hold sets, over all files.
+    """The names that are known to be sets, or to contain sets, over all files.
 
     Attributes:
-        attributes: name -> what every class that annotates it says that it is; OTHER where they differ.
-        returns: name of a function or method -> the same of what it returns.
-        modules: name -> the same of what modules call so at their top.
+        attributes: name of an attribute -> its kind, if all classes that annotate it agree; OTHER if they differ.
+        returns: name of a function or method -> the kind of its value, in the same way.
+        modules: name at the top of modules -> its kind, in the same way.
     """
 
     attributes: dict[str, Kind] = field(default_factory=dict)

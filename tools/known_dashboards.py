@@ -1,7 +1,7 @@
-"""What public dashboards ask for, and what of it a node has: the facts behind docs/metrics-kafka.md and its tests.
+"""The queries of public dashboards, and whether a node answers them: the facts behind docs/metrics-kafka.md.
 
 `known_dashboards.tsv` has a line for each query of a panel: the metric, and the labels by which it is chosen or summed,
-without those that the scrape configuration adds. Where a query has alternatives, the line has the one that is there.
+without those that the scrape configuration adds. If a query has alternatives, the line has the one that a node answers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Asked:
 
     @property
     def why_not(self) -> str:
-        """Why there are no data; "" where there are."""
+        """The reason why there are no data; "" if there are some."""
         selectors = "".join(f'{{{name}="{value}"}}' for name, value in self.labels.items() if name == "request")
         for pattern, reason in NOT_GIVEN.items():
             name, _, selector = pattern.partition("{")
@@ -48,7 +48,7 @@ class Asked:
 
 
 def asked() -> Iterator[Asked]:
-    """All lines of the file."""
+    """The queries of all lines of the file."""
     for line in _FACTS.read_text().splitlines()[1:]:
         dashboard, panel, metric, labels = line.split("\t")
         pairs = (each.partition("=") for each in labels.split())

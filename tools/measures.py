@@ -109,7 +109,7 @@ def branches(function: ast.AST) -> int:
 
 
 def _of_function(function: ast.AST) -> Iterator[ast.AST]:
-    """What it is made of, but for functions inside."""
+    """The syntax nodes of a function, without those of the functions inside it."""
     left = list(ast.iter_child_nodes(function))
     while left:
         node = left.pop()
@@ -190,7 +190,7 @@ def of_the_way(tree: Path) -> dict[str, str]:
 
 
 def of_tests(tree: Path) -> dict[str, str]:
-    """What each tier of the tests took in the last run with `-p tools.costs`, of which `build/costs.tsv` is."""
+    """The processor seconds of each tier of tests in the last run with `-p tools.costs`, from its `build/costs.tsv`."""
     costs = tree / "build" / "costs.tsv"
     tiers: dict[str, list[float]] = {}
     for line in costs.read_text().splitlines() if costs.exists() else []:

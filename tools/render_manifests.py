@@ -60,7 +60,7 @@ def digest(values: str) -> str:
 
 
 def template(helm: str, *arguments: str) -> str:
-    """What Helm makes of the chart with these arguments."""
+    """The manifests that Helm renders from the chart with these arguments."""
     command = [helm, "template", "odradek", str(CHART), "--namespace", NAMESPACE, "--kube-version", KUBERNETES]
     return subprocess.run([*command, *arguments], capture_output=True, text=True, check=True).stdout
 

@@ -117,7 +117,7 @@ def navigation() -> list[dict[str, list[str]]]:
 
 
 def configuration() -> str:
-    """What Zensical reads."""
+    """The text of the configuration file of Zensical."""
     nav: list[Mapping[str, str | list[str]]] = [{"Home": "index.md"}, *navigation()]
     entries = ",\n  ".join(
         f"{{{json.dumps(name)} = {json.dumps(what)}}}" for each in nav for name, what in each.items()

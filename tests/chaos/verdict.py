@@ -18,11 +18,13 @@ from tests.support.waiting import PATIENCE_S, eventually
 
 @dataclass
 class Verdict:
-    """What was found.
+    """The result of a scenario.
 
     Attributes:
-        longest_gap_s: between two acknowledgements that one producer got.
-        whole_after_s: from the end of the faults until all replicas were in sync.
+        acknowledged: the number of acknowledged records.
+        longest_gap_s: the longest time between two acknowledgements that one producer got.
+        whole_after_s: the time from the end of the faults until all replicas were in sync.
+        problems: a line for each broken promise.
     """
 
     acknowledged: int

@@ -166,7 +166,7 @@ def _is_at(wanted: str, host: str) -> bool:
 
 
 def generate_quotas(rng: Random) -> bytes:
-    """Who asks, by user and client id; then a line for each entity, and its quota."""
+    """A line with the user and the client id of a client; then a line for each entity with its quota."""
     names = ("a", "b", "", "<default>", "10.0.0.1", "::ffff:10.0.0.1", "fe80::1%eth0")
     lines = [f"{rng.choice(names[:2])};{rng.choice(names[:2])}"]
     for _ in range(rng.randrange(1, 7)):

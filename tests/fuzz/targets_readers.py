@@ -1,4 +1,4 @@
-"""What reads a broker's bytes on the other side: the Spark connector's decoder, and `odradek dump-log`."""
+"""Targets that read bytes which brokers wrote: the Spark connector's decoder, and `odradek dump-log`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people write: properties files, settings of nodes and topics, addresses."""
+"""Targets that parse text which people write: properties files, settings of nodes and topics, addresses."""
 
 from __future__ import annotations
 

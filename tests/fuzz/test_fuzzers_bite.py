@@ -38,7 +38,7 @@ def acquire_while_used(self: BufferPool, size_bytes: int) -> bytearray | None:
 
 
 def decode_and_leak(*arguments: Any, **options: Any) -> Any:
-    """What is cut short raises whatever Python raises."""
+    """A message that is cut short raises IndexError instead of ProtocolError."""
     try:
         return codec.decode(*arguments, **options)
     except ProtocolError as error:
@@ -48,7 +48,7 @@ def decode_and_leak(*arguments: Any, **options: Any) -> Any:
 
 
 def decode_rows_late(self: decode.Decoder, fetched: memoryview, group: Any) -> Any:
-    """The first record of what is fetched is left out."""
+    """The decoder skips the first record of the fetched bytes."""
     self.start_offset = group[0].header.base_offset + 1
     return decode_group(self, fetched, group)
 
@@ -57,7 +57,7 @@ decode_group = decode.Decoder._decode_group
 
 
 def read_records_unchecked(batch: Any, header: Any, **options: Any) -> Any:
-    """Damaged records raise another error than those who call expect."""
+    """Damaged records raise ValueError instead of ApiError."""
     try:
         return read_records(batch, header, **options)
     except ApiError as error:
@@ -65,12 +65,12 @@ def read_records_unchecked(batch: Any, header: Any, **options: Any) -> Any:
 
 
 def forget_producers(state: Any, segment: Any, position: int, header: Any, notes: list[str]) -> None:
-    """A restart knows no producer."""
+    """A restart recovers no producer state."""
     state.map_end_offset = header.last_offset + 1
 
 
 def take_first_byte(block: memoryview, limit: int) -> bytes:
-    """A block without bytes has no first one."""
+    """An empty block raises IndexError, because its first byte is read."""
     return bytes(cramjam.snappy.decompress_raw(block)) if block[0] >= 0 else b""
 
 
@@ -79,12 +79,12 @@ def believe(*_: object) -> bool:
 
 
 def find_own_rule(side: Any, principal: str, operation: int, host: str) -> Any:
-    """What is said of everybody is not said of this one."""
+    """ACLs for all users are not applied."""
     return find_rule({name: each for name, each in side.items() if name == principal}, principal, operation, host)
 
 
 def limit_of_user(quotas: Any, key: str, user: str, client_id: str) -> Any:
-    """Client ids have no names."""
+    """Quotas of single client ids are not applied."""
     return limit_of_client(quotas, key, user, "")
 
 

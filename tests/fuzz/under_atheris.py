@@ -19,12 +19,12 @@ _ARTIFACTS = ("crash-*", "oom-*", "timeout-*", "slow-unit-*")
 
 @dataclass(frozen=True)
 class Turn:
-    """What came of one turn of one target.
+    """The result of fuzzing one target once.
 
     Attributes:
-        executions: how many inputs ran.
-        failing: the input that failed, None where none did.
-        output: what libFuzzer said.
+        executions: the number of inputs that ran.
+        failing: the input that failed; None if none did.
+        output: the output of libFuzzer.
     """
 
     executions: int
@@ -33,7 +33,7 @@ class Turn:
 
 
 def is_installed() -> bool:
-    """Atheris has wheels for Linux on x86-64 alone; elsewhere our own engine is what there is."""
+    """Whether Atheris is installed; it has wheels for Linux on x86-64 alone, and elsewhere our own engine runs."""
     return importlib.util.find_spec("atheris") is not None
 
 

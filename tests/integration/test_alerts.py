@@ -141,7 +141,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def labels_of(node: NodeProcess) -> dict[str, str]:
-    """What the scrape configurations of public dashboards add."""
+    """The labels that the scrape configurations of public dashboards add for a node."""
     return {"job": "odradek", "kafka_cluster": "main", "kubernetes_pod_name": f"main-kafka-{node.node_id}"}
 
 

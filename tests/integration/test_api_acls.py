@@ -64,7 +64,7 @@ def port_of(node: NodeThread) -> int:
 
 
 def describe_code(port: int) -> int:
-    """What DescribeAcls answers; the stock client gives an empty list for every error."""
+    """The error code of DescribeAcls; the stock client returns an empty list for every error."""
     asked = DescribeAclsRequest(
         resource_type_filter=AclResourceType.ANY,
         pattern_type_filter=PatternType.ANY,

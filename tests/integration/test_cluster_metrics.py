@@ -78,7 +78,7 @@ LOGINS = {f"kafka_server_socket_server_metrics_{how}_authentication_total" for h
 
 
 def test_kafkas_names_are_there_with_their_labels(cluster: Cluster) -> None:
-    """What dashboards for Kafka ask for, as docs/metrics-kafka.md has it."""
+    """A scrape has the metrics that dashboards for Kafka query, with the labels of docs/metrics-kafka.md."""
     create(cluster, "named", "1:2:3,2:3:1,3:1:2")
     await_in_sync(cluster.brokers, "named", partitions=3, copies=3)
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})

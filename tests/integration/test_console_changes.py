@@ -1,4 +1,4 @@
-"""What the console changes on a real cluster: said in words first, then done; what is wrong gets a line."""
+"""The console describes each change of a real cluster first and then makes it; invalid input gets a line."""
 
 from __future__ import annotations
 

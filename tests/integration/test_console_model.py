@@ -1,4 +1,4 @@
-"""What the console knows of a real cluster: a snapshot, rates between two, records in bounds, resets computed once."""
+"""The console's model of a real cluster: snapshots, rates between two, records within limits, resets computed once."""
 
 from __future__ import annotations
 

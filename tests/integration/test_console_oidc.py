@@ -73,7 +73,7 @@ def console(
 
 @pytest.fixture
 def outside(certificates: Certificates) -> Iterator[httpx.Client]:
-    """What a browser does at the issuer."""
+    """An HTTP client that plays the browser at the issuer."""
     context = ssl.create_default_context(cafile=str(certificates.ca))
     with httpx.Client(verify=context, trust_env=False, timeout=150) as client:
         yield client

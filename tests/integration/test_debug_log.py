@@ -1,4 +1,4 @@
-"""What a node and our commands log at level DEBUG while secrets pass: none of them (CVE-2026-33558 of Kafka)."""
+"""A node and our commands log no secret, not even at level DEBUG (CVE-2026-33558 of Kafka)."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ GROUPS = {"ODRADEK_PART": "consumer", "ODRADEK_GROUP": "billing", "ODRADEK_BOOTS
 
 
 def done(process: subprocess.Popen[str]) -> str:
-    """What a script prints when it has ended well."""
+    """Wait until a script has ended with 0, and return its output."""
     said, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, said
     return said

@@ -30,7 +30,7 @@ LABEL = "topology.kubernetes.io/zone"
 
 
 class NodesOnly(http.server.BaseHTTPRequestHandler):
-    """What Kubernetes answers to a pod that may read nodes."""
+    """Answers as the API server of Kubernetes does to a pod that may only read nodes."""
 
     def do_GET(self) -> None:
         name = self.path.removeprefix("/api/v1/nodes/")
@@ -43,7 +43,7 @@ class NodesOnly(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *args: object) -> None:
-        """Nothing is printed."""
+        """Print nothing."""
 
 
 @pytest.fixture

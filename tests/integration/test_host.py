@@ -107,7 +107,7 @@ def test_a_broker_does_not_outlive_a_host_that_was_killed(host: HostProcess) -> 
 
 
 def _files(host: HostProcess) -> dict[Path, bytes]:
-    """What a start writes to the disks: of a broker that runs the properties alone stay as they are."""
+    """The files that a start writes: those at the top of each disk, and the directory of broker 2, which is new."""
     files = [path for disk in host.disks for path in disk.glob("*") if path.is_file()]
     new = [path for disk in host.disks for path in disk.glob("broker-2/*")]
     return {path: path.read_bytes() for path in [*files, *new]}

@@ -158,7 +158,7 @@ def test_steps_of_a_login_out_of_order(node: LiarsNode, steps: list[tuple[ApiKey
 
 
 def next_frame(wire: Wire) -> bytes:
-    """What the node answers next; b"" where it has closed the connection."""
+    """The next frame from the node; b"" if it has closed the connection."""
     try:
         return wire.receive_frame()
     except ConnectionError:
@@ -169,7 +169,7 @@ def next_frame(wire: Wire) -> bytes:
 
 
 def overheard(node: LiarsNode) -> tuple[list[bytes], Wire]:
-    """What alice says at a login by SCRAM up to its end, and her connection, before she says the last."""
+    """Both messages of alice's SCRAM login, and her connection, on which the second message is not sent yet."""
     wire = Wire(node.sasl_port)
     shake(wire, SHA)
     talk = sasl_exchange(Credentials(SHA, "alice", PASSWORDS[SHA], RealRandom()))

@@ -41,7 +41,7 @@ def mirror(here: Node, topic: str) -> None:
 
 
 def bytes_of(node: Node, topic: str, number: int = 0) -> bytes:
-    """All that the files of a partition's log hold; empty where there is none."""
+    """The bytes of all segments of a partition's log; empty if there is no log."""
     files = sorted((node.data_dir / f"{topic}-{number}").glob("*.log"))
     return b"".join(path.read_bytes() for path in files)
 
@@ -55,7 +55,7 @@ def await_equal(source: Node, here: Node, topic: str, *, partitions: int = 1) ->
 
 
 def dumped(node: Node, topic: str) -> str:
-    """What `odradek dump-log` prints of a log's batches and records, without their places in files."""
+    """The lines of `odradek dump-log` for a log's batches and records, without their positions in files."""
     out = io.StringIO()
     for path in sorted((node.data_dir / f"{topic}-0").glob("*.log")):
         with contextlib.redirect_stdout(out):

@@ -1,4 +1,4 @@
-"""What follows over a link besides records, by lists: groups' offsets, ACLs, settings; and nothing else crosses."""
+"""A link copies the listed groups' offsets, ACLs and topic settings besides records, and nothing else."""
 
 from __future__ import annotations
 

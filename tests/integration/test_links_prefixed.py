@@ -64,7 +64,10 @@ def await_end(node: Node, topic: str, link: str, end: int) -> None:
 
 
 def read_by_pattern(node: Node, count: int) -> list[tuple[str, bytes]]:
-    """What a group gets of all topics whose names end with orders, and in which order of each topic."""
+    """(topic, value) of `count` records that a group reads from all topics whose names end with orders.
+
+    The topics are sorted; the values of each topic are in the order in which the group got them.
+    """
     settings = {"group.id": "all-orders", "auto.offset.reset": "earliest", "topic.metadata.refresh.interval.ms": 500}
     consumer = Consumer({"bootstrap.servers": node.bootstrap, **settings})
     consumer.subscribe(["^(.*\\.)?orders$"])

@@ -27,7 +27,7 @@ LOST = "Timed out ConsumerGroupHeartbeatRequest in flight"
 
 
 class Lines(logging.Handler):
-    """What a client logs."""
+    """A handler that collects the log lines of a client."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -72,7 +72,7 @@ def test_a_consumer_gets_its_quota_within_a_tenth(node: Node) -> None:
 
 
 def test_a_flood_of_small_requests_gets_its_share_of_a_processor(node: Node) -> None:
-    """What the flood leaves of another client's latency is measured by `bench.fairness_bench`."""
+    """The broker spends at most its quota on a flood; `bench.fairness_bench` measures the latency of other clients."""
     mine = fresh_name("flood")
     set_quotas(node.port, {"client-id": mine}, request_percentage=10)
     with flood(node.port, mine):

@@ -26,11 +26,11 @@ EXPIRED = datetime.timedelta(days=-1)
 
 @dataclass(frozen=True)
 class Refusal:
-    """What each end says.
+    """The reasons that both ends give for a failed handshake.
 
     Attributes:
-        of_client: why our own client refuses the node; librdkafka has one reason for all.
-        of_node: why the node's handshakes fail.
+        of_client: the reason of our own client; librdkafka has one reason for all faults.
+        of_node: the reasons of the node.
     """
 
     of_client: str

@@ -1,4 +1,4 @@
-"""What a node counts of topics goes with them, also where it is never scraped."""
+"""A node drops its counters of a topic when the topic is deleted, even if it is never scraped."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def described(calls: Calls, transactional_id: str) -> TransactionState:
 
 
 def committed(calls: Calls, topic: str) -> list[bytes]:
-    """What a reader of committed records gets, where no transaction was aborted."""
+    """The values of the committed records of a topic; the answer must list no aborted transaction."""
     answer = calls.read(topic, isolation_level=1)
     assert not answer.aborted_transactions
     data = bytes_of(answer.records)
@@ -119,7 +119,7 @@ def test_a_kept_transaction_is_closed_for_what_asks_the_coordinator(serving: Nod
 
 
 def test_a_forced_end_aborts_what_is_prepared(serving: Node) -> None:
-    """What Kafka's `kafka-transactions forceTerminateTransaction` asks for."""
+    """`transactions terminate` does what `kafka-transactions forceTerminateTransaction` of Kafka does."""
     with Calls(serving.port) as calls, TransactionalProducer(serving.port) as writer:
         topic = calls.create_topic()
         assert writer.init(two_phase=True) == writer.write(topic, b"1") == "NONE"

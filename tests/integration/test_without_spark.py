@@ -35,7 +35,7 @@ def test_a_module_of_our_own_that_is_missing_is_no_matter_of_spark() -> None:
 
 
 def test_a_plain_query_imports_the_packages_of_the_extra_spark_alone() -> None:
-    """What drivers and executors load to read topics and to write them, with all that other extras have missing."""
+    """The modules that drivers and executors load to read and write topics import no package of another extra."""
     others = ("deltalake", "fastavro", "google", "grpc", "pandas", "psycopg", "pyiceberg", "sqlalchemy", "yaml")
     needed = ("daemon", "data_source", "writers", "session", "query_metrics")
     rooms = ("client", "record", "micro_batch", "source", "standby", "topic_sink", "values.decoding")

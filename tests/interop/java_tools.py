@@ -14,7 +14,7 @@ PROGRAM = Path(__file__).with_name("java") / "ToolRunner.java"
 
 
 class Ran(NamedTuple):
-    """What a tool came to: its exit code and all that it printed."""
+    """The exit code and the output of a tool."""
 
     code: int
     printed: str

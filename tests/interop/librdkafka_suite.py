@@ -114,7 +114,7 @@ def write_tools(folder: Path) -> Path:
 
 
 def add_java(folder: Path) -> None:
-    """What the tests need beside the tools to build and run their own Java programs: Kafka's jars, and a way to start.
+    """Add Kafka's jars and kafka-run-class.sh, with which the tests build and run their own Java programs.
 
     Raises:
         KafkaUnavailableError.
@@ -215,5 +215,5 @@ def _last_words(output: Path) -> str:
 
 
 def _plain_text(output: Path) -> str:
-    """What a test printed, without its colours."""
+    """The output of a test without its colour codes."""
     return re.sub(r"\x1b\[\d*m", "", output.read_text(errors="replace"))

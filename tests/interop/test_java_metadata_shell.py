@@ -56,7 +56,7 @@ def shown(log: Path, *words: str, wanted: str) -> None:
 
 
 def run(log: Path, *words: str) -> str:
-    """What one command of the shell prints."""
+    """The output of one command of the shell."""
     options = ["-cp", f"{shell_libraries()}/*", SHELL, "--snapshot", str(log), *words]
     command = [str(find_java()), *TOOL_JVM_OPTIONS, *options]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout

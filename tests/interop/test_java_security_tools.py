@@ -47,19 +47,19 @@ class Side:
 
 @dataclass(frozen=True)
 class Both:
-    """Ours and Kafka's."""
+    """Our cluster and Kafka's."""
 
     ours: Side
     theirs: Side
 
     def change(self, tool: str, *arguments: str, **how: str) -> Ran:
-        """The same change on both."""
+        """Make the same change on both, which must give the same output."""
         one, other = (side.run(tool, *arguments, **how) for side in (self.ours, self.theirs))
         assert one == other, f"{arguments}\nours  {one.code} {one.printed}\nKafka {other.code} {other.printed}"
         return one
 
     def show(self, *command: str, has: str = "", lacks: str = "nothing of this", **how: str) -> str:
-        """What both show, once they know of all changes: the same, with one text in it and without another."""
+        """Wait until both print the same, with the text `has` and without `lacks`, and return that output."""
         found: list[tuple[Ran, Ran]] = []
 
         def known() -> bool:

@@ -376,7 +376,7 @@ def dump_log(path: Path, *arguments: str) -> str:
 
 
 def test_tools_start_from_a_class_archive() -> None:
-    """What saves each tool half of its time; where this Java makes none, the folder says why."""
+    """Tools load Kafka's classes from an archive, which halves their start; a Java without archives skips the test."""
 
     def option_or_reason() -> str | None:
         for reason in HOME.glob("classes-*/why-not.txt"):

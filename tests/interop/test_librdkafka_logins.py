@@ -179,7 +179,7 @@ def judge(suite: Suite, test: str, client: Mapping[str, str], folder: Path) -> N
 
 
 def printed(folder: Path) -> str:
-    """What the tests of a folder have printed."""
+    """The output of all tests of a folder."""
     return "".join(each.read_text(errors="replace") for each in folder.glob("try-*/output.txt"))
 
 

@@ -97,7 +97,7 @@ def committed(broker: Cluster, topic: str) -> int | None:
 
 
 def values_read_on(broker: Cluster, topic: str, count: int) -> list[bytes]:
-    """What a member of the group reads from its committed offset on, up to the record of this number."""
+    """The values that a member of the group reads from its committed offset up to record `count - 1`."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": GROUP, "auto.offset.reset": "error"})
     values: list[bytes] = []
     try:

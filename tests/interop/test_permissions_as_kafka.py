@@ -1,4 +1,4 @@
-"""What each API answers to clients that may do nothing, describe, all to some things, or all: as Apache Kafka does."""
+"""Each API answers as Apache Kafka does to clients with no permission, DESCRIBE, all on some resources, or all."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ DIFFERENCES = {
     r"ALTER_PARTITION controller all .*": "Kafka does not look at who asks where no partition is named; ours always do",
     r"CONTROLLER_REGISTRATION controller all .*": "Kafka registers a controller without a listener; ours refuse it",
 }
-# What ours have and Kafka 4.3.1 does not.
+# Versions that ours serve and Kafka 4.3.1 does not.
 NEWER = {"API_VERSIONS broker 5", "API_VERSIONS controller 5", "DELETE_GROUPS broker 3"}
-# What Kafka has and ours do not, and so answer to none.
+# APIs that Kafka serves and ours do not.
 NOT_SERVED = r"(DESCRIBE_|ALTER_|DELETE_|INITIALIZE_|READ_|WRITE_)?(SHARE|STREAMS)_\w+"
 
 

@@ -37,7 +37,7 @@ def cluster() -> Iterator[SecuredCluster]:
 
 
 def described(cluster: SecuredCluster, login: Login, topic: str, password: str = "alice-secret") -> str:
-    """What our programs in other languages take."""
+    """The JSON argument of our programs in other languages: servers, topic, login and credentials."""
     return json.dumps(
         {
             "servers": cluster.servers(login),

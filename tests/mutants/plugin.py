@@ -1,4 +1,4 @@
-"""Loaded into the pytest of a run: leaves out what is no test of a room, chooses and orders, notes which blocks run."""
+"""The pytest plugin of a run: deselects slow and foreign tests, orders the rest, records which blocks they enter."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def _needs_more(item: pytest.Item) -> bool:
 
 
 class _Notes:
-    """What each test took, and the blocks that it entered."""
+    """Records the seconds of each test and the blocks that it entered, and writes them at the end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._tests: dict[str, dict[str, Any]] = {}
-        # Entered on import, by collection and in fixtures of more than one test: any test may hang on it.
+        # Blocks entered on import, by collection and in fixtures of more than one test: any test may depend on them.
         self._shared: dict[str, set[int]] = {}
 
     def _take(self) -> dict[str, list[int]]:

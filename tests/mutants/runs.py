@@ -68,7 +68,7 @@ class Clean:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of a mutant: `killed`, `timeout`, `survived`, or `no test` enters it; and what killed it."""
+    """The outcome of a mutant: `killed`, `timeout`, `survived`, or `no test` enters it; and what killed it."""
 
     outcome: str
     by: str = ""

@@ -1,4 +1,4 @@
-"""Which changes of a room are tried: drawn by a seed, or all of a line; never one that is known to change nothing."""
+"""Chooses the changes of a room: drawn by a seed, or all of a line; a seed draws none that is known as equivalent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.mutants.runs import Clean
 
 SEPARATOR = " | "
 AT = " @ "
-# Say nothing without the line before them.
+# Lines that are ambiguous without the line before them.
 BARE = {"continue", "break", "return"}
 EQUIVALENT = Path(__file__).parent / "equivalent.txt"
 
@@ -33,7 +33,7 @@ class Place:
         return mutant(self.path.read_text(), self.number)
 
     def keys(self, made: Mutant) -> set[str]:
-        """What a list may call the change: by its function and text, and by its line, too, where there are several."""
+        """The names that a list may use for the change: with its function and text, and with its line, if ambiguous."""
         key = f"{self.path.relative_to(ROOT)}: {made.function}: {made.before} -> {made.after}".replace("\n", " ")
         lines = self.path.read_text().splitlines()
         line = lines[made.line - 1].strip()
@@ -58,7 +58,7 @@ def equivalents() -> set[str]:
 
 
 def sample(name: str, size: int, seed: int) -> list[tuple[Place, Mutant]]:
-    """The changes that this seed draws, in the order of the sources; none that is known to change nothing."""
+    """The changes that this seed draws, in the order of the sources; none that is known as equivalent."""
     every = places(ROOMS[name])
     Random(f"{name} {seed}").shuffle(every)
     known = equivalents()

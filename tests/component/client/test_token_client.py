@@ -31,7 +31,7 @@ _numbers = count()
 
 
 def kept_of(settings: Mapping[str, str]) -> tuple[tokens._Grant, tokens.Token]:
-    """What is kept of the issuer in these settings."""
+    """The cached grant and token of the issuer that these settings name."""
     (kept,) = (each for each in tokens._granted.items() if each[0].url == settings[ENDPOINT_KEY])
     return kept
 

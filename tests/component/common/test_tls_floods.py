@@ -1,4 +1,4 @@
-"""What TLS takes from a peer that keeps it busy, and from one that has much to say."""
+"""TLS disconnects a peer that keeps it busy with messages of its own, and no peer that only sends much data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FEW_BYTES = 4096
 
 
 class Peer(asyncio.Protocol):
-    """What the server keeps of one connection: the data, and why it ended."""
+    """The server's side of one connection: collects the data, and the error with which the connection ended."""
 
     def __init__(self) -> None:
         self.data = bytearray()

@@ -1,4 +1,4 @@
-"""What the service of groups answers where it cannot serve: a bug, another coordinator, a protocol that is off."""
+"""Responses of the group coordinator when it cannot serve: after a bug, as no coordinator, with a protocol disabled."""
 
 from __future__ import annotations
 

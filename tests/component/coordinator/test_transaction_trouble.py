@@ -1,4 +1,4 @@
-"""What a coordinator of transactions does where its log fails or is lost, and where a marker is answered otherwise."""
+"""A transaction coordinator whose log fails or is lost, or whose markers are refused."""
 
 from __future__ import annotations
 

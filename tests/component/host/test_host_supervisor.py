@@ -1,4 +1,4 @@
-"""What becomes of brokers that cannot start, die, or hang, while the host starts, rolls and stops."""
+"""A host starts, rolls and stops brokers that cannot start, that die, or that hang."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def plan(tmp_path: Path) -> HostPlan:
 
 @pytest.fixture
 def interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """What the processes of brokers do instead of becoming brokers: lines of a shell."""
+    """A function that makes the processes of brokers run lines of a shell instead of a broker."""
 
     def replace(lines: str) -> None:
         script = tmp_path / "python"

@@ -26,7 +26,7 @@ MOVED = PartitionChangeRecord(topic_id=TOPIC, partition_id=0, leader=OTHER, isr=
 
 
 class View:
-    """What one broker knows of the cluster; it leads a partition at first."""
+    """The metadata image of one broker, which leads a partition at first."""
 
     def __init__(self) -> None:
         self.image = MetadataImage()

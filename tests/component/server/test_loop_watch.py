@@ -50,7 +50,7 @@ async def test_the_largest_outlasts_scrapes_and_expires() -> None:
     watch = LoopWatch(lambda: now_s[0] * NS_PER_S, time.thread_time_ns, is_shown=True)
 
     async def late_after(seconds: int) -> float:
-        """What is shown after the loop was late by so much."""
+        """The value of the metric after the loop was late by this many seconds."""
         before = looks(watch)
         now_s[0] += seconds
         await eventually_async(lambda: looks(watch) > before)

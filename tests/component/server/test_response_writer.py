@@ -1,4 +1,4 @@
-"""What is sent arrives whole and in order, from memory and from files, however slowly the peer reads."""
+"""Responses from memory and from files arrive whole and in order, however slowly the peer reads."""
 
 from __future__ import annotations
 

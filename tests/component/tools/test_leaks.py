@@ -1,4 +1,4 @@
-"""What a test leaves open is said of it, and of no other."""
+"""A socket or transport that a test leaves open fails that test or the last of its file, and no other test."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Machine:
         self.apt("")
 
     def apt(self, script: str) -> None:
-        """What apt-get does before it installs the packages of an order."""
+        """Replace apt-get by a program that runs this script and then installs the packages of its command."""
         installs = f'for each; do echo installed > {self.folder}/is-"$each"; done'
         self.program("apt-get", f'echo "$*" >> {self.calls}\n{script}\n{installs}')
 
@@ -52,7 +52,7 @@ class Machine:
         file.chmod(0o755)
 
     def run(self, *packages: str, **variables: str) -> str:
-        """What the script says; it never fails."""
+        """Run packages.sh, which never fails, and return its messages."""
         variables = {"PATH": f"{self.folder}:{os.environ['PATH']}"} | variables
         done = subprocess.run([self.script, *packages], env=os.environ | variables, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

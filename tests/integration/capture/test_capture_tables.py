@@ -1,4 +1,4 @@
-"""What `odradek capture` makes of tables: their snapshots, and tables that come, change and go."""
+"""`odradek capture` writes snapshots and changes of tables, also of tables that are added, altered and removed."""
 
 from __future__ import annotations
 
