@@ -301,7 +301,7 @@ class Producer(Client):
                 await asyncio.sleep(RETRY_S)
 
     async def _send_window(self, topic: str, partition: int, window: list[tuple[Operation, bytes]]) -> None:
-        """Send all that is left in one go and take the answers in turn; raises at the first that is no success."""
+        """Send the whole window at once and read the responses in order; raise the error of the first that has one."""
         connection = await self.leader_of(topic, partition)
         sent = [connection.send(self._request(topic, partition, records, -1), PRODUCE_VERSION) for _, records in window]
         try:
@@ -326,8 +326,8 @@ class Producer(Client):
             raise error if isinstance(error, OdradekError) else ApiError(ErrorCode.REQUEST_TIMED_OUT) from None
 
     async def _may_time_out(self, sent: list[asyncio.Future[Any]]) -> None:
-        """Raises LostAnswerError where an answer is late, once all that was sent behind it is answered: what is left of
-        the window is sent again over the same connection."""
+        """Raise LostAnswerError if a response is late, once all requests behind it are answered: the rest of the window
+        is sent again over the same connection."""
         if self.world.wires.loses(ApiKey.PRODUCE):
             self.world.count("late answer")
             for future in sent:
@@ -336,8 +336,8 @@ class Producer(Client):
             raise LostAnswerError("the answer to PRODUCE came too late")
 
     async def _look_behind(self, name: str, sent: list[asyncio.Future[Any]]) -> None:
-        """What was sent behind a batch for which there was no space is not called out of order: for that a client takes
-        a new epoch, and sends again what other leaders have."""
+        """Check that batches sent behind one that found no space are not refused as out of order: on that error a
+        client takes a new epoch, and sends batches again that other leaders have."""
         for future in sent:
             async with asyncio.timeout(TIMEOUT_MS / 1000):
                 answer = only_partition(await future)

@@ -1,6 +1,6 @@
-"""What must hold between nodes: one leader in an epoch, nothing committed lost by elections, equal logs, one metadata.
+"""Invariants between nodes: one leader in an epoch, no committed record lost by elections, equal logs, one metadata.
 
-Looked at from outside: the simulation sees the state of every process at one moment, which no node can.
+They are checked from outside: the simulation sees the state of every process at one moment, which no node can.
 """
 
 from __future__ import annotations
@@ -128,13 +128,13 @@ def _compare_records(log: str, copies: dict[str, dict[int, bytes]]) -> list[str]
 
 
 def _compare(log: str, copies: dict[str, dict[int, bytes]], machines: list[Machine]) -> list[str]:
-    """What batches two copies hold at one offset, as far as all know it to be committed."""
+    """A problem for each copy that has another batch than the first copy at an offset below all high watermarks."""
     marks = {machine.name: mark for machine in machines if (mark := _marks(machine, log)) is not None}
     watermark = min((mark for _, mark in marks.values()), default=0)
     (first, reference), *others = copies.items()
     problems = []
     for name, batches in others:
-        # Copies may begin at different places, where retention or a snapshot has cut them, and hold nothing from there.
+        # Copies may begin at different offsets, as retention or a snapshot has cut them.
         begin = max(marks[each][0] if each in marks else min(copies[each], default=0) for each in (first, name))
         for offset in sorted(reference.keys() | batches.keys()):
             if begin <= offset < watermark and reference.get(offset) != batches.get(offset):

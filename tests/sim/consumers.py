@@ -52,7 +52,7 @@ FENCED = frozenset(
 
 
 class HeartbeatFields(Enum):
-    """What heartbeats say beside the member and its epoch, which some clients do and some do not."""
+    """The optional fields that a client's heartbeats have beside the member id and the member epoch."""
 
     ALL = "everything, each time"
     CHANGES_AND_ALL = "what changed; everything where a heartbeat was not answered, as Apache Kafka's client does"
@@ -288,7 +288,7 @@ class Copier(TransactionalWriter):
             )
 
     def _heartbeat_request(self, source_id: UUID) -> heartbeat.ConsumerGroupHeartbeatRequest:
-        """What this member says of itself, of which a member that joins has nothing yet."""
+        """The next heartbeat of this member: with all fields when it joins, else with those that its client sends."""
         request = heartbeat.ConsumerGroupHeartbeatRequest(
             group_id=self._group, member_id=self._member_id, member_epoch=self._epoch
         )

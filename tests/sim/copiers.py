@@ -61,7 +61,7 @@ LOST = frozenset(
 
 
 class Ledger:
-    """What all writers together know of their values, for readers to be held against."""
+    """The values that all writers may have committed; readers may see no others."""
 
     def __init__(self) -> None:
         # Values whose commit was asked for; none else may be read.
@@ -168,7 +168,7 @@ class TransactionalWriter(Client):
             await self._write_late()
 
     async def _write_all(self, operation: Operation) -> None:
-        """What a transaction writes. Raises OdradekError."""
+        """Write the batches of one transaction. Raises OdradekError."""
         for _ in range(self.random.randint(1, 4)):
             await self._write(operation, self.random.randrange(self._partitions))
 

@@ -1,4 +1,4 @@
-"""What catches the planted bugs of several nodes that seeds catch late or not at all: one directed scenario for each.
+"""Directed scenarios, one for each planted bug of several nodes that seeds find late or not at all.
 
 A scenario is a file of `tests/scenarios`, a function that asserts something, or a random walk of the controller.
 """
@@ -35,7 +35,7 @@ PATIENCE_S = 40.0
 
 
 def metadata_is_durable_before_it_counts() -> None:
-    """Two of three controllers have a record, one of them not on its disk yet: it must not be acknowledged before."""
+    """Two of three controllers have a record, one of them not on its disk yet: it is not acknowledged until then."""
     world = next(each for seed in range(9) if not (each := QuorumWorld(seed, faults.none())).dynamic)
     scenario = QuorumRun(world)
 
@@ -75,7 +75,7 @@ def leads(machine: QuorumMachine) -> bool:
 
 
 def eligible_replicas_have_all() -> None:
-    """Random lives of a cluster as the controller sees them."""
+    """Run random walks of the controller, which check that every eligible replica has all committed records."""
     for seed in range(WALK_SEEDS):
         walk = Walk(seed)
         for _ in range(WALK_STEPS):

@@ -114,7 +114,7 @@ class SimDisk:
         self._tree.lose_power(self._random)
 
     def snapshot(self) -> dict[Path, bytes]:
-        """What readers see, by name: for a restart with an older disk, and for checks after the run."""
+        """The bytes of all files as readers see them: for a restart with an older disk, for checks after the run."""
         return {path: bytes(inode.seen) for path, inode in self._tree.files().items()}
 
     def directories(self) -> list[Path]:
@@ -122,7 +122,7 @@ class SimDisk:
         return self._tree.directories()
 
     def uncertain(self) -> set[Path]:
-        """What a loss of power may change: names, and files whose bytes are not all durable."""
+        """The paths that a loss of power may change: names, and files, that are not durable yet."""
         return self._tree.uncertain()
 
     def restore(self, files: dict[Path, bytes], directories: Sequence[Path] = ()) -> None:

@@ -223,11 +223,11 @@ class CutWatch(ClusterWatch):
             super()._look_for_acknowledged(machine, partition)
 
 
-# -- what is judged ---------------------------------------------------------------------------------------------------
+# -- checks -----------------------------------------------------------------------------------------------------------
 
 
 def not_alike(old: Site, new: Site, failbacks: Iterable[Failback]) -> list[str]:
-    """Where a copy of a topic that was failed back ends elsewhere than the one that it mirrors."""
+    """A line for each copy of a failed-back topic whose log ends at another offset than the log that it mirrors."""
     topics = [each.topic for each in failbacks]
     leaders = {each.name: each.log for _, each in _replicas(new, topics) if each.is_leader}
     waiting = []
@@ -242,7 +242,7 @@ def not_alike(old: Site, new: Site, failbacks: Iterable[Failback]) -> list[str]:
 
 
 def other_batches(old: Site, new: Site, failbacks: Iterable[Failback]) -> list[str]:
-    """Where a copy of a topic that was failed back has other batches than the one that it mirrors."""
+    """A problem for each copy of a failed-back topic that has other batches than the log that it mirrors."""
     topics = [each.topic for each in failbacks]
     logs = {name: batches_on(machine) for site in (old, new) for name, machine in site.machines.items()}
     leaders = {each.name: (host, each) for host, each in _replicas(new, topics) if each.is_leader}
@@ -260,7 +260,7 @@ def other_batches(old: Site, new: Site, failbacks: Iterable[Failback]) -> list[s
 
 
 def read_by(history: Iterable[Operation]) -> Values:
-    """What was read."""
+    """(offset, value) of all records that a history has read, by partition."""
     found: Values = {}
     for operation in history:
         for step in operation.steps:
@@ -270,10 +270,10 @@ def read_by(history: Iterable[Operation]) -> Values:
 
 
 def lost_in_silence(old: Site, history: Iterable[Operation], topic: str, kept: Values) -> list[str]:
-    """What the old source had acknowledged that is neither kept nor in a file beside the old logs.
+    """Problems with records that the old source acknowledged and that are neither kept nor in a file beside its logs.
 
     Args:
-        kept: what is read as committed of the new one, or, where that was given up, of the old one.
+        kept: the committed records of the new source, or, if the failback was given up, of the old one.
     """
     for machine in old.machines.values():
         for path, data in sorted(machine.disk.snapshot().items()):

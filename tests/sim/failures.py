@@ -1,4 +1,4 @@
-"""What is said of a run that failed: the seed, the world, the commit, and the line that shows it again."""
+"""The text about a run that failed: the seed, the world, the commit, and the command that repeats the run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def command(report: Report) -> str:
 
 
 def failure(report: Report) -> str:
-    """What went wrong in a run, and how to see it."""
+    """The problems of a run, and the command that repeats it."""
     problems = "\n".join(f"    {problem}" for problem in report.problems[:PROBLEMS])
     if len(report.problems) > PROBLEMS:
         problems += f"\n    … and {len(report.problems) - PROBLEMS} more"

@@ -1,7 +1,7 @@
-"""What a group promises to its members, one function for each anomaly: a history's analysis in, findings out.
+"""The anomalies of groups: one function for each, which takes the analysis of a history and yields findings.
 
-The order of generations is known from SyncGroup: an assignment that was given is durable, so nothing that began after
-it may succeed in an earlier generation.
+SyncGroup shows the order of generations: an assignment is durable once it was answered, so no request that began later
+may succeed in an earlier generation.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Commits:
         self._newest_starts = list(accumulate((invoked for _, invoked in self._settled), max))
 
     def wrong(self, operation: Operation, fetched: Commit) -> str:
-        """What is wrong with an answer of OffsetFetch, or ""."""
+        """The error of an offset that OffsetFetch returned; "" if it is possible."""
         settled = bisect_left(self._settled, (operation.invoked, 0))
         if not settled or self._effective.get(fetched.offset, -1) >= self._newest_starts[settled - 1]:
             return ""

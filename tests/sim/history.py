@@ -138,7 +138,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What was promised to these clients."""
+    """The guarantees that the clients of a history have."""
 
     idempotent: bool = True
     read_committed: bool = True
@@ -184,7 +184,7 @@ class VersionOrder:
 
 
 class Analysis:
-    """What several checks need of a history, gathered in one pass."""
+    """The indexes of a history that several checks need, gathered once."""
 
     def __init__(self, history: list[Operation]) -> None:  # noqa: C901 - two passes over one history
         self.history = history

@@ -97,9 +97,9 @@ class HostsWorld(ClusterWorld):
         )
 
     def _outlives_a_loss(self) -> bool:
-        """Whether no single host may take anything along: who is in sync is known, and enough; all processes live.
+        """Whether the loss of any single host would lose nothing: all processes run, and enough replicas are in sync.
 
-        Of hosts it knows nothing, as far as topics go that were placed while all were there: that is the placement's.
+        For topics that were placed while all hosts were there, it relies on the placement to have used several hosts.
         """
         leading = [each for each in self.machines.values() if each.broker is not None and self._leads(each)]
         if len(leading) != 1 or any(machine.broker is None for machine in self.machines.values()):
@@ -113,7 +113,7 @@ class HostsWorld(ClusterWorld):
         )
 
     def _standing(self, topic: str, partition: PartitionImage) -> set[int] | set[str]:
-        """Who is in sync; of topics that may have been made while a host was away, on which hosts."""
+        """The replicas that are in sync; for topics that may have been created while a host was away, their hosts."""
         if topic == TOPIC or topic in INTERNAL_TOPICS:
             return set(partition.isr)
         return {self.host_of(self.machines[f"node-{node_id}"]) for node_id in partition.isr}

@@ -135,7 +135,7 @@ class Tree:
     # -- finding ------------------------------------------------------------------------------------------------
 
     def find(self, path: Path) -> Node | None:
-        """What has this name, as readers see it."""
+        """The file or directory with this path, as readers see it; None if there is none."""
         node: Node = self.root
         for name in path.parts[1:]:
             if not isinstance(node, Directory):

@@ -1,4 +1,4 @@
-"""What must hold at every moment of a run, looked at again and again while it runs, and on the disks when it ends."""
+"""Invariants of every moment of a run: checked repeatedly while it runs, and on the disks when it ends."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def identity(partition: Partition) -> tuple[str, int]:
 
 
 def check_disk(machine: Machine) -> list[str]:
-    """What is wrong with the segments on a machine's disk: gaps, overlaps, damage."""
+    """The problems of the segments on a machine's disk: gaps, overlaps, damage."""
     problems = []
     ends: dict[str, int] = {}
     for path, data in sorted(machine.disk.snapshot().items()):

@@ -152,9 +152,9 @@ class KeyReader(FollowingReader):
             await asyncio.sleep(self.random.choice(RESTS_S))
 
     async def read_all(self, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Once from the first offset to the last stable one, and judge what was found.
+        """Read once from the first offset to the last stable offset, and check the result.
 
-        Where a marker may be cleaned away between two fetches of one reading, two in a row must find the same wrong.
+        If markers may be cleaned away between two fetches of a reading, two readings in a row must find the same error.
         """
         before = {key: [*allowed] for key, allowed in self._account.allowed.items()}
         target = {(TOPIC, partition): end for partition, end in self._account.ends.items()}
@@ -174,7 +174,7 @@ class KeyReader(FollowingReader):
         self._suspected = {text.partition(" reads")[0] for text in wrong}
 
     async def read_twice(self) -> None:
-        """What one reading suspects the next one finds again."""
+        """Read everything twice, as a reading confirms a suspicion of the one before."""
         await self.read_all()
         await self.read_all()
 

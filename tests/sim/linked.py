@@ -472,7 +472,7 @@ class LinkedClusters(Scenario):
         return True
 
     def _unfinished(self) -> list[str]:
-        """What differs still: each site in itself, and the mirrors from their source."""
+        """The differences that are left: within each site, and between mirrors and their sources."""
         waiting = unconverged(self.source) + unconverged(self.destination)
         waiting += not_alike(self.source, self.destination, self.failed_back)
         if waiting:
@@ -488,7 +488,7 @@ class LinkedClusters(Scenario):
             found = None
             if mirror is not None:
                 found = (mirror.log.log_start_offset, mirror.log.last_stable_offset, mirror.log.high_watermark)
-            # A leader that crashed may not know any more what was deleted, of which its mirror has heard.
+            # A leader that crashed may have lost its log start offset, which its mirror has learned before.
             if found is None or found[0] < marks[0] or found[1:] != marks[1:]:
                 waiting.append(f"{name} starts, is stable and ends at {marks}, its mirror at {found}")
         own = [each for each in here.values() if each.topic in self.promotions]
@@ -556,7 +556,7 @@ def _stop(clients: list[Any]) -> None:
 
 
 def _open(name: str, log: Log) -> str:
-    """What is not committed in a log of its own, or open; empty where nothing is."""
+    """The line about a log with an open transaction or uncommitted records; "" if it has neither."""
     marks = (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset)
     return f"{name} has an open transaction, or is not committed: {marks}" if len(set(marks[1:])) > 1 else ""
 

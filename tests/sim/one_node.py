@@ -137,7 +137,7 @@ class Admin(Client):
 
 
 async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """What it returns when it is asked of nodes that can answer: leaders change, and descriptors are short, after the
+    """Repeat a call until it succeeds, and return its result: leaders change, and descriptors are short, after the
     faults, too."""
     while True:
         try:

@@ -262,7 +262,7 @@ class GuardedCluster(ManyNodes):
             self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
 
     async def _look_at(self, machine: Machine, auditor: Client) -> None:
-        """What a node says, decides, and lets in, is what was answered last."""
+        """Check that a node describes, authorizes and authenticates by the last acknowledged changes."""
         for changer in self._changers:
             await self._look_at_entries(machine, auditor, changer)
             if self._logs_in:

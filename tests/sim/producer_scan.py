@@ -1,9 +1,9 @@
-"""A log's producers and transactions as its own batches show them, and whether the broker says the same.
+"""Computes a log's producers and transactions from its batches, and compares them with the broker's state.
 
-An account of its own, made from the batches as they lie on the disk: of each producer its epoch, its last batches and
-the transaction that it has open; where the last stable offset is; which transactions were aborted. It is held against
-what DescribeProducers would answer, what readers of committed records are held back by, and the index of aborted
-transactions. A restart, a snapshot, a cut and a move must leave them equal on every replica.
+From the batches on the disk it computes the epoch, the last batches and the open transaction of each producer, the last
+stable offset, and the aborted transactions. It compares them with the state behind DescribeProducers, the broker's last
+stable offset and the index of aborted transactions. A restart, a snapshot, a truncation and a move must leave them
+equal on every replica.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CONTROL_KEY, _MARKER = struct.Struct(">hh"), struct.Struct(">hi")
 
 @dataclass
 class Producer:
-    """What the batches of one producer come to. `batches`: (first sequence, last sequence, last offset)."""
+    """The state of one producer, by its batches. `batches`: (first sequence, last sequence, last offset)."""
 
     epoch: int = NONE
     batches: tuple[tuple[int, int, int], ...] = ()
@@ -49,7 +49,7 @@ class ProducerScan:
         self.producers: dict[int, Producer] = {}
         # (producer, first offset, marker's offset), by the marker.
         self.aborted: list[tuple[int, int, int]] = []
-        # (first offset, marker's offset) of what has ended.
+        # (first offset, marker's offset) of the transactions that have ended.
         self._ended: list[tuple[int, int]] = []
         self._next_offset = 0
         self._seen_bytes = 0

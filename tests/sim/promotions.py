@@ -74,7 +74,7 @@ class Promoter(Client):
         self._promotions = sorted(promotions, key=lambda each: each.at_s)
 
     async def run(self) -> None:
-        """All of them, one after the other."""
+        """Promote all of them, one after the other."""
         began_s = self.world.loop.time()
         for each in self._promotions:
             await asyncio.sleep(max(0.0, began_s + each.at_s - self.world.loop.time()))
@@ -95,13 +95,13 @@ class Promoter(Client):
                     change = key, admin.ConfigOperation.SET, str(MirrorState.ACTIVE)
                     await admin.alter_configs(self.cluster, admin.ResourceType.BROKER, "", [change])
             await asyncio.sleep(RETRY_S)
-            # What is refused was carried out before, and its answer lost.
+            # A promotion that is refused was carried out before, and its response was lost.
             return code is ErrorCode.INVALID_REQUEST
         return True
 
 
 class GroupMember(Client):
-    """What a group does that moves over: it commits here once the topic is promoted.
+    """A group that moves to the destination: it commits here once the topic is promoted.
 
     Attributes:
         acknowledged: the furthest offset of each partition that was acknowledged.
@@ -133,7 +133,7 @@ class GroupMember(Client):
         self.acknowledged[number] = offset
 
     async def committed(self) -> dict[tuple[str, int], CommittedOffset]:
-        """What the group has committed of the topic. Raises ApiError."""
+        """The committed offsets of the group for the topic. Raises ApiError."""
         found = await committed_offsets(self.cluster, self._group)
         return {key: each for key, each in found.items() if key[0] == self._topic}
 
@@ -192,10 +192,11 @@ def first_own_epochs(site: Site) -> dict[str, int]:
 
 
 def history_here(own: Sequence[Operation], source: Sequence[Operation], *, promoted: bool) -> list[Operation]:
-    """What was seen at the destination of one topic, with what the source's clients did.
+    """The operations at the destination on one topic, and those of the source's clients, in one history.
 
-    Of a topic that was promoted, a transaction of the source may be here, or aborted here, or not here; in each
-    partition for itself. What the source has aborted may not be read all the same.
+    After a promotion, a transaction of the source may be here, or aborted here, or not here, in each partition
+    independently: so it is split by partition, with an unknown outcome. A transaction that the source has aborted stays
+    aborted.
     """
     there = list(source) if not promoted else [each for operation in source for each in _in_each_partition(operation)]
     return sorted([*own, *there], key=lambda operation: operation.completed)
@@ -209,7 +210,7 @@ def _in_each_partition(operation: Operation) -> Iterator[Operation]:
 
 
 def gone(history: Iterable[Operation], topic: str, auditor: int) -> list[str]:
-    """What a reader of a topic saw, and one of everything (process `auditor`) does not find there in the end."""
+    """Problems with records that a reader of the topic saw and the last reader (process `auditor`) does not find."""
     seen: dict[bool, dict[tuple[str, int], int]] = {False: {}, True: {}}
     for operation in history:
         for step in operation.steps:
@@ -259,7 +260,7 @@ def parts(ours: Batches, first_own_epoch: int) -> tuple[Batches, Batches]:
 
 
 def wrong_end(mirror: Partition, before: Collection[int], own: Batches, first_own_epoch: int) -> str:
-    """What is wrong with how a mirror ended in a log: markers, and one control batch of no producer behind them."""
+    """The error in the end of a promoted mirror; "" if it is markers and then one control batch without producer id."""
     ends = []
     for offset, batch in sorted(own.items()):
         header = BatchHeader.read(batch)

@@ -346,7 +346,7 @@ class Committer(Client):
             self.recorder.complete(operation)
 
     async def fetch(self, partition: str) -> int:
-        """What is committed for one partition; -1 where nothing is. Raises OdradekError."""
+        """The committed offset of one partition; -1 if there is none. Raises OdradekError."""
         topic, _, number = partition.rpartition("-")
         invoked = self.recorder.invoke()
         request = offset_fetch_request.OffsetFetchRequest(

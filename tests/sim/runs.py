@@ -1,4 +1,4 @@
-"""One run of one seed in one world: what a world has to say of itself, and what comes of a run."""
+"""One run of one seed in one world: the class of all worlds, and the report of a run."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from tests.sim.invariants import Watch
 from tests.sim.world import World
 
 LIMIT_S = 400.0
-# Of a run; one that fired may fire again with each request.
+# The failed assertions that a run lists: one that failed may fail again with each request.
 MOST_ASSERTIONS = 5
 
 
 @dataclass
 class Report:
-    """What one run came to.
+    """The result of one run.
 
     Attributes:
-        problems: every broken promise; empty where the run is good.
+        problems: every broken promise; empty if the run is good.
         trace: equal for equal seeds, see `trace.Trace`.
-        marks: what it was at each simulated second.
-        faults: how often which kind of fault happened.
-        kinds: of faults that may be left out, see `faults.shrinkable`.
-        happened: single faults that may be left out, in their order.
-        without: what was left out.
-        kind: the world's class, which a test may have of its own.
+        marks: the trace at each simulated second.
+        faults: how often each kind of fault happened.
+        kinds: the kinds of faults that can be left out, see `faults.shrinkable`.
+        happened: single faults that can be left out, in their order.
+        without: the kinds and single faults that were left out.
+        kind: the world's class, which may be a test's own.
     """
 
     world: str
@@ -97,7 +97,7 @@ class Scenario:
         return len(self.recorder.history)
 
     def make_watch(self) -> Watch:
-        """What looks at the machines while they run."""
+        """The watch that checks the machines while they run."""
         return Watch(self.world, self.recorder)
 
     @asynccontextmanager
@@ -114,7 +114,7 @@ class Scenario:
                 self.problems.append(f"the watch ended: {ended!r}")
 
     async def run(self) -> None:
-        """Everything from the first start to the verdict; what is broken is in `problems`."""
+        """Run from the first start to the last check; `problems` has the broken promises."""
         raise AssertionError("a world without a run")
 
 

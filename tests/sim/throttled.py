@@ -61,7 +61,7 @@ async def set_quota(client: Client, connection: Connection, entity: Entity, key:
 
 
 async def quota_of(client: Client, connection: Connection, entity: Entity, key: str) -> float | None:
-    """What a node says. Raises OdradekError."""
+    """The quota of an entity, as a node describes it; None if it has none. Raises OdradekError."""
     kind, name = entity
     component = describe.ComponentData(entity_type=kind, match_type=DEFAULT if name is None else NAMED, match=name)
     request = describe.DescribeClientQuotasRequest(components=[component], strict=True)
@@ -231,7 +231,7 @@ class ThrottledCluster(ManyNodes):
                 await asyncio.sleep(RETRY_S)
 
     async def _look_at(self, machine: Machine, auditor: Client) -> None:
-        """What a node says, and limits by, is what was answered last."""
+        """Check that a node describes, and enforces, the last acknowledged quotas."""
         broker = machine.broker
         assert broker is not None
         now_ms = broker.services.clock.monotonic_ms()
@@ -248,7 +248,7 @@ class ThrottledCluster(ManyNodes):
                     self.recorder.problems.append(text)
 
     async def _probe(self, machine: Machine, operator: Client) -> None:
-        """A connection is kept back by a quota that came after it, as long as was announced; not when it is gone."""
+        """Check that a new quota throttles a connection for as long as announced, and not after it is removed."""
         probe = Writer(self.world, f"probe-{machine.node_id}", 40 + machine.node_id, self.recorder)
         connection = await self._connection(probe, machine)
         changes = await self._connection(operator, machine)

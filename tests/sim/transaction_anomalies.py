@@ -1,4 +1,4 @@
-"""What transactions promise: a history's analysis in, findings out."""
+"""The anomalies of transactions: one function for each, which takes the analysis of a history and yields findings."""
 
 from __future__ import annotations
 

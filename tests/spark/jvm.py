@@ -54,7 +54,7 @@ def make_archive(folder: Path) -> None:
 
 
 def run_queries(folder: Path) -> None:
-    """What most tests do, as far as it loads classes: rows in groups, files, a stream, Python in a task."""
+    """Load the classes that most tests need, by their kinds of queries: groups, files, a stream, Python in a task."""
     from pyspark_odradek import session
 
     config = {"spark.sql.codegen.wholeStage": "false", "spark.sql.shuffle.partitions": 1}

@@ -25,7 +25,7 @@ class Copies(Protocol):
     options: dict[str, str]
 
     def rows(self, columns: str = "id, name") -> list[tuple[Any, ...]]:
-        """What a reader finds, sorted."""
+        """The rows that a reader finds, sorted."""
 
     def leftovers(self) -> list[str]:
         """The files staged by tasks that are no part of it."""

@@ -1,4 +1,4 @@
-"""What streaming queries publish of themselves: lag, rates, durations and state."""
+"""The metrics of streaming queries: lag, rates, durations and state."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What README and docs/spark.md let a reader paste about reading runs as it stands there, from top to bottom.
+"""The examples of README and docs/spark.md about reading run as a reader would paste them, from top to bottom.
 
-The code of the pages is not changed but for what a test has of its own: addresses, topics and folders.
+A test replaces only addresses, topics and folders in the code of the pages.
 """
 
 from __future__ import annotations

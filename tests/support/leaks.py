@@ -1,8 +1,8 @@
-"""What a test has left open: sockets, transports, files, processes that the garbage collector finds.
+"""Finds sockets, transports, files and processes that a test has left open, by the garbage collector.
 
-Python says so when an object is collected, which may be long after its test, amid another one. So the collector runs
-behind each test that had an event loop, and behind each file. It looks at little: what a file leaves for good, its
-modules above all, is not looked at again.
+Python warns when it collects such an object, which may be long after its test, during another one. So the collector
+runs after each test that had an event loop, and after each file. It has little to look at: objects that survive a file,
+its modules above all, are excluded from later collections.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def look_behind(item: pytest.Item, nextitem: pytest.Item | None) -> None:
 
 
 def left_open() -> list[str]:
-    """What was not closed, or never awaited, of all that is garbage now; all of it is collected."""
+    """Collect all garbage; return a line for each object in it that was not closed or never awaited."""
     found: list[str] = []
     before = sys.unraisablehook
     sys.unraisablehook = lambda unraisable: found.append(f"{unraisable.object!r}: {unraisable.exc_value!r}")

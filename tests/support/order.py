@@ -53,7 +53,7 @@ _SPARK_FILES = sorted(f"{SPARK}{path.name}" for path in (Path(__file__).parents[
 
 
 class HasNodeId(Protocol):
-    """What pytest collects, as far as its place counts."""
+    """The attribute of pytest's items by which they are ordered."""
 
     @property
     def nodeid(self) -> str:

@@ -51,7 +51,7 @@ def test_seeds_hold(first: int) -> None:
 
 
 def events_of(seeds: int) -> list[str]:
-    """What happened in the first seeds, which are run here where no other test has run them."""
+    """The events of the first seeds, which run here unless another test has run them."""
     for seed in range(1, seeds + 1):
         if seed not in first_events:
             run(seed)

@@ -45,6 +45,6 @@ def test_a_planted_bug_is_caught_by_its_seed(bug: Bug) -> None:
 
 
 def test_epochs_begin_with_the_log_after_a_start_amid_deleted_records() -> None:
-    """What was deleted is in the files still, and its epochs are not in the checkpoint."""
+    """Deleted records are still in the files after a start; their leader epochs are not in the checkpoint."""
     report = run_seed(199, kind=CompactedNode)
     assert not report.problems

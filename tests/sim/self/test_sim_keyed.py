@@ -24,7 +24,7 @@ KEY = (0, 0)
 
 
 def account(*transactions: tuple[Outcome, int]) -> KeyAccount:
-    """What was written under one key, and what became of it."""
+    """The account of one key, after transactional writes of these values with these outcomes."""
     made = KeyAccount(Recorder())
     for outcome, number in transactions:
         made.is_sending(0, number)

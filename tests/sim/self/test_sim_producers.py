@@ -62,7 +62,7 @@ class Home:
         self.log.update_high_watermark(self.log.log_end_offset)
 
     def found(self, scan: ProducerScan | None = None) -> list[str]:
-        """What a look at all of the log says; at what is new to an account, where one is given."""
+        """Scan the whole log, with a given scan or a new one; return the differences from the broker's state."""
         scan = scan or ProducerScan()
         for segment in self.log.segments:
             data = bytes(self.disk.seen(segment.path))

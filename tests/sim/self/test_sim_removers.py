@@ -29,7 +29,7 @@ RECREATED = next(bug for bug in MOVING if bug.name == "a recreated topic takes t
 
 
 def problems_of_a_broker_that_was_away() -> list[str]:
-    """What its copy of the new topic differs in from the others'."""
+    """Recreate a topic while a broker is away; the differences between its copy of the new topic and the others'."""
     world = ClusterWorld(3, faults.none())
     scenario = ManyNodes(world)
     problems: list[str] = []
@@ -84,7 +84,7 @@ async def attempted(world: ClusterWorld, work: Callable[[], Awaitable[object]]) 
 
 
 def problems_of_deletions_under_flushes() -> list[str]:
-    """Of three brokers with slow disks, while a topic that rolls with every batch is deleted and made again."""
+    """Failures of three brokers with slow disks while a topic that rolls with every batch is deleted and recreated."""
     world = ClusterWorld(5, faults.none(), settings={"log.flush.scheduler.interval.ms": "20"})
     scenario = ManyNodes(world)
 

@@ -60,7 +60,7 @@ def partition_on(machine: Machine) -> Partition:
 
 
 def in_world(act: Callable[[Scene], Any], *, nodes: int = 1) -> tuple[list[str], list[BaseException]]:
-    """What the watch and the world say after `act`, before which they had nothing to say."""
+    """(problems of the watch, failures of the world) after `act`; before it there must be no problem."""
     world = World(3, faults.none(), settings=SETTINGS if nodes > 1 else {})
     recorder = Recorder()
     found: list[str] = []

@@ -16,7 +16,7 @@ from odradek.cli.app import run
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a command printed, and how it ended."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str

@@ -1,4 +1,4 @@
-"""What the matrix of permissions asks by each API: requests of other tests, and those that name more than one thing."""
+"""The requests of the permission matrix for each API: those of other tests, and some that name several resources."""
 
 from __future__ import annotations
 

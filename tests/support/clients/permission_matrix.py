@@ -153,7 +153,7 @@ class Matrix:
     token_count: int = 0
 
     def lines(self) -> Iterator[str]:
-        """What is served, then one line for each API, listener and principal, like answers of versions together."""
+        """The served APIs, then a line for each API, listener and principal; versions with equal answers share one."""
         for listener, keys in self.advertised().items():
             yield f"served {listener}: {' '.join(ApiKey(key).name for key in sorted(keys))}"
         with ExitStack() as self._open:
@@ -313,7 +313,7 @@ def _names_x(value: Any, ids: Mapping[str, UUID]) -> bool:
 
 
 def summary(message: Message, known: Mapping[UUID, str]) -> str:
-    """What is compared of an answer: errors but for NONE, operations, and what it is about, lists in order."""
+    """The compared parts of a response: errors except NONE, authorized operations, and resources; lists in order."""
     said = []
     for spec in type(message).FIELDS:
         value = getattr(message, spec.name)
@@ -379,7 +379,7 @@ def accepts(port: int) -> bool:
 
 
 def recorded() -> list[str]:
-    """What Apache Kafka said when it was asked last."""
+    """The lines of the last run against Apache Kafka."""
     return RECORDED.read_text().splitlines()
 
 

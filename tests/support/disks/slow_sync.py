@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 
 def launcher(delay_ms: int) -> tuple[str, ...]:
-    """What is put before the command of a node."""
+    """The words before the command of a node that make its syncs slow."""
     return (sys.executable, "-m", "tests.support.disks.slow_sync", str(delay_ms))
 
 

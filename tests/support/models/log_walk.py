@@ -46,7 +46,7 @@ WINDOW = 5
 
 @dataclass
 class Batch:
-    """What the model knows of a batch: offsets inclusive."""
+    """A batch in the model; both offsets are inclusive."""
 
     base_offset: int
     last_offset: int

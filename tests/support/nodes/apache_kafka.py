@@ -132,7 +132,7 @@ def _java(main: str, arguments: Sequence[object], jvm_options: Sequence[str]) ->
 
 
 def class_archive_options(name: str) -> tuple[str, ...]:
-    """What makes a JVM with Kafka's class path, and with that alone, start from an archive."""
+    """The options with which a JVM starts from an archive; its class path must be exactly Kafka's."""
     libraries = kafka_libraries()
     key = class_archive.fingerprint(find_java(), libraries.iterdir(), _ROUND_TRIP.read_text())
     folder = class_archive.archives(HOME, key, _write_class_archives)

@@ -69,7 +69,7 @@ def metadata(node: NodeProcess, *topics: str) -> MetadataResponse:
 
 
 def topic_at(node: NodeProcess, topic: str) -> MetadataResponseTopic:
-    """What one broker knows of a topic."""
+    """The metadata of a topic, as one broker answers it."""
     (found,) = metadata(node, topic).topics
     return found
 

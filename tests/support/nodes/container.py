@@ -1,6 +1,6 @@
-"""What a Containerfile says, without an engine: mounts, a network and a user of its own, nothing writable.
+"""Runs what a Containerfile declares without a container engine, in namespaces with read-only mounts and a user.
 
-Its paths are the ones of the file: they are mounted in a namespace of the process alone. Needs root and util-linux.
+The paths are those of the file: they are mounted in the namespace of the process alone. Needs root and util-linux.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HOME = Path("/root")  # which other users cannot look into, though Python may be
 
 
 def why_not() -> str:
-    """Why nothing of this works on this machine; empty where it does."""
+    """The reason why this machine cannot run it; "" if it can."""
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     if missing:
         return f"{', '.join(missing)} are not installed"

@@ -61,7 +61,7 @@ with server, server.makefile("rw") as lines:
 
 @contextlib.contextmanager
 def forked_readers(folder: Path) -> Iterator[str]:
-    """What `PYSPARK_PYTHON` names meanwhile; `folder` has a short path, as the path of a socket must be."""
+    """The value of `PYSPARK_PYTHON` for this block; the path of `folder` is short, as the path of a socket must be."""
     path = folder / "socket"
     python = folder / "python"
     python.write_text(STARTED.format(python=sys.executable, path=str(path)))

@@ -90,7 +90,7 @@ class HostProcess:
             signal.signal(signal.SIGHUP, before)
 
     def said(self) -> bytes:
-        """All that it has printed since its start, its brokers' lines included."""
+        """The output of the host since its start, with the lines of its brokers."""
         return self.output.read_bytes()
 
     def do(self, action: str, *arguments: str, code: int = 0) -> Any:
@@ -98,7 +98,7 @@ class HostProcess:
         return run_here("host", action, "--data", str(self.disks[0]), *arguments, code=code)
 
     def brokers(self) -> list[dict[str, Any]]:
-        """What `odradek host status` says of each."""
+        """The brokers of the host, as `odradek host status` lists them."""
         found: list[dict[str, Any]] = self.do("status", "--json").json["brokers"]
         return found
 

@@ -61,7 +61,7 @@ class Prometheus(ServerProcess):
         return f"http://127.0.0.1:{self.port}"
 
     def query(self, text: str) -> list[dict[str, Any]]:
-        """What a query gives now."""
+        """The result of a query at this moment."""
         return evaluate(self.url, text)
 
     def firing(self) -> set[str]:

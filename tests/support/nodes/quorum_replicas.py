@@ -54,7 +54,7 @@ FAST = {"election_timeout_ms": 200, "fetch_timeout_ms": 400, "request_timeout_ms
 
 
 class Parts:
-    """What of a node the quorum needs, over any clock, disk and network: replica, controller, its listener."""
+    """The parts of a node that the quorum needs, over any clock, disk and network: replica, controller, listener."""
 
     def __init__(
         self,
@@ -235,7 +235,7 @@ class Replica:
         return answer.responses[0].error_code
 
     def get(self, name: str = "g") -> str | None:
-        """What this node's image says."""
+        """The value of a setting in this node's metadata image; None if it is not set."""
         return self.publisher.image.config(32, name).get("x")
 
     async def client(self) -> ClientConnection:

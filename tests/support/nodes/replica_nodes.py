@@ -225,7 +225,7 @@ class ReplicaCluster:
         return cast(UUID, self.harness.state.topic_ids[TOPIC])
 
     async def alter_partition(self, node: ReplicaNode, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        """What a leader asks of the controller."""
+        """Let the controller handle a leader's AlterPartition; refuse it or lose the response, as the test wants."""
         self.asked.append(request)
         await self.answers.wait()
         if self.refuse_with is not None:

@@ -139,5 +139,5 @@ class SchemaRegistry:
 
 
 def _kept(posted: Mapping[str, Any]) -> dict[str, Any]:
-    """What a schema is, without the parts that say nothing."""
+    """The fields of a schema that the registry stores, without empty ones."""
     return {name: posted[name] for name in ("schema", "schemaType", "references") if posted.get(name)}

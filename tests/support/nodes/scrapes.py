@@ -17,7 +17,7 @@ class Logs(Protocol):
     """A node in a process."""
 
     def log_text(self) -> str:
-        """What it has printed."""
+        """The log of the node so far."""
         ...
 
 

@@ -111,7 +111,7 @@ class Unit:
         return subprocess.run(command, env=environment, timeout=2 * PATIENCE_S).returncode
 
     def terminate(self) -> int:
-        """What comes after ExecStop; returns the exit code of the node."""
+        """Send KillSignal, as systemd does after ExecStop; return the exit code of the node."""
         assert self.process is not None
         self.process.send_signal(getattr(signal, self.settings["KillSignal"][0]))
         code = self.process.wait(PATIENCE_S)
