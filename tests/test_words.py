@@ -65,7 +65,7 @@ def room_of(path: Path) -> str:
 
 
 def pages_and_modules() -> list[Path]:
-    """What users and contributors read: the sources, the pages, the examples and the tools."""
+    """The files that users and contributors read: the sources, the pages, the examples and the tools."""
     found = [ROOT / "README.md", ROOT / "CHANGELOG.md"]
     for folder in ("src", "docs", "examples", "bench", "tools", "tests"):
         found += [*(ROOT / folder).rglob("*.py"), *(ROOT / folder).rglob("*.md")]

@@ -1,4 +1,4 @@
-"""What keeps unit tests fit to be run between edits: no waiting, no sockets, no processes."""
+"""Forbids unit tests to wait, to open sockets and to start processes, so that they can run between edits."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ async def committed_offsets(side: Side, group: str, *, stable: bool, only: objec
 
 
 async def commit_offsets(side: Side, group: str, offsets: dict[Any, int]) -> None:
-    """What a transaction has committed meanwhile comes behind the first."""
+    """Commit an offset; an offset of a transaction that has ended meanwhile replaces it."""
     side.offsets[group] = side.waiting.pop(group, offsets["t", 0])
 
 

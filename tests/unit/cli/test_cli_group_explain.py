@@ -1,4 +1,4 @@
-"""What `odradek groups explain` advises, from events alone."""
+"""`odradek groups explain` gives its advice from events alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the options of `groups reset` and `configs alter` mean."""
+"""The options of `groups reset` and `configs alter` are parsed, or refused."""
 
 from __future__ import annotations
 

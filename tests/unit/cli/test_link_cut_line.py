@@ -1,4 +1,4 @@
-"""What is said of a partition that was cut."""
+"""The line about a partition whose log was truncated for a failback."""
 
 from __future__ import annotations
 

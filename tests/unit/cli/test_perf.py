@@ -1,4 +1,4 @@
-"""What `odradek perf` counts with: histograms, what has come, and what it prints and draws."""
+"""`odradek perf` counts in histograms, tracks received numbers, and prints and draws its results."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from odradek.common.log_lines import (
 
 
 class Written:
-    """What was written, and a logger that writes there."""
+    """A logger, and the lines that it has written."""
 
     def __init__(self) -> None:
         self._stream = io.StringIO()
@@ -32,7 +32,7 @@ class Written:
         self.log: EventLogger = get_logger("test.floods")
 
     def lines(self) -> list[str]:
-        """Without time and name."""
+        """The lines without their time and name."""
         return [line.split("test.floods ", 1)[-1] for line in self._stream.getvalue().splitlines()]
 
 

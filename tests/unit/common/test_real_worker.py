@@ -13,7 +13,7 @@ from odradek.log.compaction.config import CleanerConfig
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What was slept, in seconds, on a clock that only sleeping moves."""
+    """The durations of all sleeps, in seconds, on a clock that only sleeping advances."""
     naps: list[float] = []
     clock = SimpleNamespace(monotonic=lambda: sum(naps), sleep=naps.append)
     monkeypatch.setattr(real_worker, "time", clock)

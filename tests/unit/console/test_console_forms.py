@@ -1,4 +1,4 @@
-"""What is typed into the console's forms: read, or refused with a line."""
+"""The console parses the fields of its forms, or refuses them with a line."""
 
 from __future__ import annotations
 

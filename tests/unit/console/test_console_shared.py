@@ -1,4 +1,4 @@
-"""What several pages ask at once is asked once, and again when it is old or something was changed."""
+"""Pages that need the same at the same time share one request, until it is too old or a change invalidates it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_CLUSTER = cast(Cluster, None)
 
 
 class Asked:
-    """Counts how often it is asked; each answer takes a while."""
+    """Counts its calls, each of which takes a while."""
 
     def __init__(self) -> None:
         self.times = 0

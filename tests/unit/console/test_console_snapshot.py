@@ -1,4 +1,4 @@
-"""What two looks at a cluster say: rates, who fell out of in-sync sets, who leads now."""
+"""Two snapshots of a cluster give rates, replicas that fell out of in-sync sets, and changes of leaders."""
 
 from __future__ import annotations
 

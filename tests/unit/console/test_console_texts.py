@@ -1,4 +1,4 @@
-"""What bytes look like in the console: JSON, Avro, text, hex, and never more than a bound of it."""
+"""The console shows bytes as JSON, Avro, text or hex, and never more than a limit of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a controller refuses at its limits, of directories, elections and ids, and what is changed all the same."""
+"""A controller refuses invalid changes of directories, elections, ids and topics, and applies the valid ones beside."""
 
 from __future__ import annotations
 

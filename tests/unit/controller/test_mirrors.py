@@ -1,4 +1,4 @@
-"""What the settings of links do to topics: which become mirrors, the floor of leader epochs, the end of a mirror."""
+"""The settings of links decide which topics become mirrors, the floor of their leader epochs, and a mirror's end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a consumer group refuses of its classic members, and of static members of either protocol."""
+"""A consumer group refuses invalid requests of its classic members, and of static members of either protocol."""
 
 from __future__ import annotations
 

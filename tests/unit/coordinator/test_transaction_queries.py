@@ -1,4 +1,4 @@
-"""What ListTransactions and DescribeTransactions find (KIP-664), and what is stored of an id."""
+"""ListTransactions and DescribeTransactions (KIP-664), and the stored record of a transactional id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows besides records, while things change under a round: promoted, made again at the source, refused."""
+"""A link copies offsets, settings and ACLs while topics are promoted, recreated at the source, or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a link asks one broker of its source in a fetch session: what has changed; all after a session is lost."""
+"""A link's fetch session with one broker of its source names only changes, and everything after the session is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mirror's topic lacks, and how far the floor of its leader epochs is raised."""
+"""The changes that a mirror's topic needs, and the steps by which the floor of its leader epochs is raised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scrape gets of the cleaner: its counts, and how dirty the logs are that it cleans."""
+"""The metrics of the cleaner: its counters, and how dirty each compacted log is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is cut from a log is in a file first, or nothing is cut."""
+"""A failback writes records into a file before it truncates them, or truncates nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the settings of a topic mean for its logs: defaults, codecs and levels, ages, and which batches come in."""
+"""The configuration of a log from the settings of its topic: defaults, codecs and levels, ages, rules for batches."""
 
 from __future__ import annotations
 

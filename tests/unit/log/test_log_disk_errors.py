@@ -149,7 +149,7 @@ class Life:
         self.held, self.start = {}, self.log.log_end_offset
 
     def found(self) -> dict[int, bytes]:
-        """What readers get."""
+        """The key of the first record of each batch that readers get, or `marker`, by base offset."""
         found, log = {}, self.log
         offset = log.log_start_offset
         while offset < log.log_end_offset:

@@ -1,4 +1,4 @@
-"""What is certain on the disk behind a flush: every name and byte, but for the active segment's indexes."""
+"""A flush makes every name and byte of a log durable, except the indexes of the active segment."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PRODUCER_ID = 7
 
 
 class NotingDisk(SimDisk):
-    """Notes which directories are synced."""
+    """Records which directories are synced."""
 
     synced_dirs: list[Path]
 
@@ -45,7 +45,7 @@ class NotingDisk(SimDisk):
 
 @dataclass
 class Home:
-    """A log on a disk that says what a loss of power could take."""
+    """A log on a disk that knows which bytes and names a loss of power could take."""
 
     config: dict[str, Any] = field(default_factory=dict)
 

@@ -73,7 +73,7 @@ def fail(*_: object) -> Any:
 
 
 def rebuilt(home: Home) -> None:
-    """What is behind a hole is read again, where a start has missed producers in it."""
+    """Finish the repair of a hole in which a start has missed producers, so that the log behind it is read again."""
     home.log.producers.unreplayed_from = 0
     finish_repair(home.log, hole(home.log))
 

@@ -101,7 +101,7 @@ def windows(log: Log) -> list[list[int]]:
 
 
 def stop_with_two_segments(home: Home, *lost: int) -> None:
-    """Ten batches in each."""
+    """Stop a log with two segments of ten batches each, and overwrite the lost ones with zeros."""
     log = home.open()
     for number in range(COUNT):
         if number == 10:
@@ -128,7 +128,7 @@ def test_producers_are_missed_from_the_first_hole_on(home: Home, lost: tuple[int
 def test_a_start_verifies_segments_that_reach_beyond_the_recovery_point(
     home: Home, recovery_point: int, end: int
 ) -> None:
-    """What is damaged below it is fetched from another replica, and nothing is cut."""
+    """Damage below the recovery point truncates nothing: the batches can be fetched from another replica."""
     stop_with_two_segments(home, LOST)
     assert home.open(recovery_point=recovery_point).log_end_offset == end
 

@@ -1,4 +1,4 @@
-"""What a start hands over: logs that threads opened, logs of a directory that fails, a log that begins again."""
+"""A start loads logs: with several threads, from directories that fail, and logs that have to start over."""
 
 from __future__ import annotations
 

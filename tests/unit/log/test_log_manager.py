@@ -145,7 +145,7 @@ async def test_a_pass_of_retention_expires_silent_producers() -> None:
 
 
 def test_a_start_takes_what_was_replicated_from_its_checkpoint() -> None:
-    """What is not known to be replicated is not shown."""
+    """The high watermark after a start is that of the checkpoint, even if more was replicated."""
     disk = SimDisk(Random(1), DiskFaults(), lambda: NOW_MS)
     for replicated, checkpoint in ((1, False), (2, True)):
         manager = simulated(disk, HandClock())

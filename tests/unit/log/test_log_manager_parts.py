@@ -1,4 +1,4 @@
-"""What else a broker asks of its logs: which directories hold them, many deletions, stops in parts, times."""
+"""Other operations of the log manager: the directory of each log, many deletions, stops in parts, times of records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIRST, SECOND = Path("/data/one"), Path("/data/two")
 
 
 class NotingDisk(SimDisk):
-    """Counts the passes over all that is dirty; renames fail in a directory that is broken."""
+    """Counts the write-backs of all dirty pages; renames fail in a directory that is broken."""
 
     passes = 0
     broken = Path("/elsewhere")

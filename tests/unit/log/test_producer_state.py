@@ -1,4 +1,4 @@
-"""What is known of each producer, rule by rule: sequences, epochs, transactions, verifications, silence, snapshots."""
+"""The state of each producer, rule by rule: sequences, epochs, transactions, verifications, expiry, snapshots."""
 
 from __future__ import annotations
 

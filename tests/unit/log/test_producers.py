@@ -1,4 +1,4 @@
-"""What a log remembers of its producers, for how long, and what that costs: scenarios that others met in production."""
+"""A log's producer state, its expiry and its memory, in scenarios that other projects met in production."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a follower lets into its log: whole answers or nothing, and nothing that its leader cannot have."""
+"""A follower appends whole responses or nothing, and nothing that its leader's log cannot contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a start makes of the metadata log's files: torn, damaged, with gaps; and operations of the disk that fail."""
+"""A start recovers the metadata log from torn or damaged files and files with gaps; operations of the disk fail."""
 
 from __future__ import annotations
 

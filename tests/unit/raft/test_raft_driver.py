@@ -317,7 +317,7 @@ async def test_a_description_has_the_times_of_each_replica() -> None:
 
 
 async def test_without_space_for_a_vote_none_is_asked_for() -> None:
-    """What says nothing of the own vote is sent all the same."""
+    """On a full disk a pre-vote, which does not depend on the own vote, is still sent."""
     home = await Home().start()
     home.driver.node.voters_changed(PAIR, 0)
     vote, pre_vote = (VoteRequested(key(1), 9, LogEnd(0, 0), pre_vote=each) for each in (False, True))

@@ -1,4 +1,4 @@
-"""What a replica of the metadata log refuses: records, answers and snapshots that are not what they should be."""
+"""A replica of the metadata log refuses malformed records, responses and snapshots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replica sends to others: over which connections, for how long, and what it makes of those that are older."""
+"""The requests of a quorum replica: their connections, their time-outs, and their versions for older replicas."""
 
 from __future__ import annotations
 

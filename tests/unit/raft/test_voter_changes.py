@@ -206,7 +206,7 @@ async def test_a_voter_is_removed(changing: Changing) -> None:
 
 
 def wish(changing: Changing, voters: list[Voter], *, endpoints: Any = None, auto_join: bool = True) -> Message | None:
-    """What node 1 would ask as a follower of a quorum of these voters."""
+    """The request by which node 1, a follower, would change these voters; None if there is nothing to change."""
     changing.node.role = Role.FOLLOWER
     changing.node.voters = VoterSet(voters)
     changing.node.high_watermark = changing.home.driver.storage.log.log_end_offset

@@ -148,7 +148,7 @@ def test_more_than_a_mebibyte_is_decompressed_off_the_loop() -> None:
 
 
 def copied_bytes(size: int, count: int) -> int:
-    """What was copied of an uncompressed batch with records of this size, on average."""
+    """The peak memory, in bytes, of validating an uncompressed batch whose records have this mean size."""
     sizes = [size - 100] * (count - 1) + [size + 100 * (count - 1)]
     data = batch_bytes(b"".join(sized(each, at) for at, each in enumerate(sizes)), count)
     tracemalloc.start()

@@ -187,7 +187,7 @@ def test_a_follower_that_compacted_for_what_is_cut_gets_all_again(pair: Pair) ->
 
 
 def test_a_follower_that_asked_before_the_cut_is_asked_for_again(pair: Pair) -> None:
-    """What it was sent then may come into its log later."""
+    """The follower may append the response to its earlier fetch after the truncation."""
     pair.fill(pair.leader, 3, 3, 8)
     pair.fetch()
     assert replicas_not_truncated(pair.leader) == []

@@ -1,4 +1,4 @@
-"""What is asked of the controller about in-sync sets, and what becomes of its answers."""
+"""The AlterPartition requests for in-sync sets, and the handling of their responses."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 def fetching(broker: Broker) -> ReplicaFetcherManager:
-    """What fetches for the broker; it reaches no leader."""
+    """The fetcher manager of the broker, which reaches no leader."""
     made = ReplicaFetcherManager(
         FetcherConfig(),
         RealNetwork(),

@@ -1,4 +1,4 @@
-"""Waiting for offsets and for bytes: woken by progress, by time, and by the end of things; in order, and once."""
+"""Waits for offsets and for bytes end by progress, by time, or with the leader epoch; in order, and once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SOON_MS, LATE_MS = 50, 60_000
 
 
 class Source:
-    """What a partition shows to a long poll."""
+    """The attribute of a partition that a long poll uses."""
 
     def __init__(self) -> None:
         self.data_waits: dict[DataWait, None] = {}

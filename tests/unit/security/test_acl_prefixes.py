@@ -1,4 +1,4 @@
-"""What is kept for the prefixes of names, beside a model that looks at every prefix; and how many lengths are tried."""
+"""The index of prefixes finds what a search through every prefix finds, and tries few lengths."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_prefixes_are_those_of_a_search_through_all(steps: list[str], names: lis
 
 
 class CountedName(str):
-    """Counts how often its beginning is taken."""
+    """Counts how often it is sliced."""
 
     taken = 0
 

@@ -1,4 +1,4 @@
-"""What clients use of their quotas, and how long they wait who used more."""
+"""The ledger counts the usage of quotas, and computes how long a client over its quota waits."""
 
 from __future__ import annotations
 

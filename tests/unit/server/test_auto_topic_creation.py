@@ -1,4 +1,4 @@
-"""What a broker asks of the controller: topics on first use, blocks of producer ids; and waiting for its own view."""
+"""A broker's requests to the controller: topics on first use, blocks of producer ids, and waiting for own metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients push, which of it is kept, and which clients are asked for what."""
+"""Client metrics (KIP-714): which pushed metrics are stored, and which subscriptions match a client."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ EPOCH = 7
 
 
 class Seen:
-    """What a node knows; a test changes one part of it."""
+    """The state of a healthy node; a test changes one part of it."""
 
     def __init__(self, **changes: Any) -> None:
         self.roles = frozenset(changes.get("roles", {"broker", "controller"}))

@@ -1,4 +1,4 @@
-"""What a connection keeps of the permissions of its client, and for how long."""
+"""The permissions that a connection caches for its client, and for how long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which requests get a line in the log, and what it says."""
+"""Slow requests get a line in the log with their phases and their client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MS = 1_000_000
 
 @dataclass
 class Peer:
-    """What a line takes from a connection, and from a request's context."""
+    """The attributes of a connection and of a request's context that are in a line."""
 
     peer: str = "10.0.0.1:4711"
     principal: str = "User:alice"
@@ -32,7 +32,7 @@ class Peer:
 
 @dataclass
 class Replicated:
-    """A partition."""
+    """A partition, with the attributes that are in a line."""
 
     name: str
     isr: tuple[int, ...]
