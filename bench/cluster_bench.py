@@ -1,7 +1,7 @@
 """`make bench-cluster`: three nodes of Apache Kafka and three of Odradek, cell by cell in interleaved rounds.
 
-Writes docs/benchmarks-cluster.md; `--quick` prints a first look and writes nothing. What people found out about the
-numbers is kept in bench/notes-cluster.md.
+Writes docs/benchmarks-cluster.md; `--quick` prints a first look and writes nothing. bench/notes-cluster.md explains the
+numbers.
 """
 
 from __future__ import annotations

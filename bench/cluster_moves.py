@@ -20,7 +20,7 @@ from tests.support.clients.api_calls import Calls
 
 COPIES = 3
 RECORD_BYTES = 1024
-# Of what a move takes along, over all partitions.
+# The records that a move copies, over all partitions.
 MOVED_RECORDS = 20_000
 PRICED_RECORDS = 20_000
 RETURNED_RECORD_BYTES = 100_000
@@ -81,7 +81,7 @@ class ReturningDisk:
         self._found: dict[str, tuple[float, float]] = {}
 
     def seconds(self, trio: Trio, name: str, seconds: float) -> float:
-        """From its start until it is in sync."""
+        """The seconds from its start until it is in sync."""
         follower = next(node_id for node_id in NODES if node_id != trio.controller())
         leader = next(node_id for node_id in NODES if node_id != follower)
         trio.create_on(name, [[leader, follower]], min_in_sync=1)

@@ -3,10 +3,10 @@
 python -m bench.console_bench                       a million partitions, three replicas each, on twenty brokers
 python -m bench.console_bench --topics 1000
 
-The pages and their server are the console's own, in this process. What a look at the cluster brings is generated, and
-changes from look to look; all that is computed of it is computed, on the thread where the console does it. A task on
-the loop of the pages sleeps 2 ms again and again: by how much it is late at its latest is what a browser waits. The
-processor's time of its longest turn is what the page itself takes, on a machine that is busy with other things, too.
+The pages and their server are the console's own, in this process. The answers of the cluster are generated, and change
+from snapshot to snapshot; the console computes everything from them, on its usual thread. A task on the event loop of
+the pages sleeps 2 ms again and again: its largest delay is the time that a browser waits. The processor time of its
+longest callback is the cost of the page itself, also on a machine that is busy with other things.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`python -m bench.groups_bench`: groups and transactions of both brokers, cell by cell in interleaved rounds.
 
-Writes docs/benchmarks-groups.md; `--quick` prints a first look and writes nothing. What people found out about the
-numbers is kept in bench/notes-groups.md.
+Writes docs/benchmarks-groups.md; `--quick` prints a first look and writes nothing. bench/notes-groups.md explains the
+numbers.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 `python -m bench.instructions` prints those of four small requests; `bench.request_steps` says where they go. Only
 instructions of the process are counted, not those of the kernel for it (of a Produce of 1 KiB the smaller part). A
-request is sent when the one before it is answered. What the broker does by the clock meanwhile is measured without
-requests, and taken off.
+request is sent when the one before it is answered. The broker's periodic work is measured without requests, and
+subtracted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.support.clients.api_calls import Calls, batch
 from tests.support.nodes.node import Node
 
 IDLE_S = 2.0
-# What the broker does by the clock falls into some counts more than into others.
+# The broker's periodic work falls into some counts more than into others.
 COUNTS = 5
 COUNTED = 160
 # The caches of the interpreter and of the broker are filled by then.

@@ -1,7 +1,7 @@
 """`python -m bench.link_bench`: a link beside Apache Kafka's MirrorMaker 2, between the same two nodes of Odradek.
 
-Writes docs/benchmarks-links.md; `--quick` prints a first look at less and writes nothing. What people found out about
-the numbers is kept in bench/notes-links.md.
+Writes docs/benchmarks-links.md; `--quick` prints a first look at less and writes nothing. bench/notes-links.md explains
+the numbers.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ MM2, LINK = "MirrorMaker 2", "link"
 PARTITIONS = 3
 PATIENCE_S = 300.0
 LOOK_EVERY_S = 0.1
-# What a mirror has before anything counts: its start, and compilers that warm up, are not measured.
+# The share of records that a mirror has before the measurement begins, which leaves out its start and its warm-up.
 WARM = 0.25
-# What is nearly over when it is first looked at counts from its start.
+# A mirror that has this share at its first look is measured from its start.
 LATE = 0.75
 LIVE_RATE = 500
 LINK_NAME = "west"

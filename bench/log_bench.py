@@ -1,10 +1,10 @@
 """`make bench-log`: the log beside Apache Kafka's, both brokers in turn over the very same files.
 
-Writes docs/benchmarks-log.md; `--quick` prints a first look at less data and writes nothing. What people found out
-about the numbers is kept in bench/notes-log.md.
+Writes docs/benchmarks-log.md; `--quick` prints a first look at less data and writes nothing. bench/notes-log.md
+explains the numbers.
 
-All of it has `--minutes`, 11 where nothing is said: each part has a share, in which it takes as many rounds as fit,
-three at most and always one. A machine that does other things too is waited for a minute at most.
+The whole run takes `--minutes`, 11 by default: each part has a share, in which it runs as many rounds as fit, at least
+one and at most three. The benchmark waits a minute at most for a busy machine.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from bench.one_home import OneHome
 
 FIRST, MANY = "first", "many"
 GIVE_UP_S = 120.0
-# What is asked of one broker, in this order.
+# The measurements of one broker, in this order.
 MADE, CLEAN, KILLED, MEMORY, FILES = range(5)
 GAVE_UP = (AssertionError, OSError, subprocess.SubprocessError, KafkaException)
 NewHome = Callable[[Path], OneHome]

@@ -1,8 +1,9 @@
-"""Where the instructions of one request go, step by step: `python -m bench.request_steps`.
+"""The instructions of each step of one request: `python -m bench.request_steps`.
 
-A function of each step is wrapped, in a broker under Valgrind, by one that marks its begin and its end. What lies
-between two marks is the cost of the innermost step. A wrapper costs about 3,000 instructions, half of them counted in
-the step and half in the one around it: the steps show where the cost is, `bench.instructions` how much it is in all.
+A function of each step is wrapped, in a broker under Valgrind, by one that marks its begin and its end. The
+instructions between two marks are the cost of the innermost step. A wrapper costs about 3,000 instructions, half of
+them counted in the step and half in the one around it: the steps show where the cost is, `bench.instructions` how much
+it is in all.
 Needs Valgrind with its headers, a C compiler, and Python's headers.
 """
 
@@ -177,7 +178,7 @@ def steps_of(counter: Counter, work: Callable[[], object], requests: int = REQUE
     time.sleep(SETTLE_S)
     counter.tell("--instr=off")
     calls, costs = _attributed(counter.directory)
-    # What happens by the clock is outside of all steps, and the dumps make it more: the remainder is closer.
+    # Periodic work is outside of all steps, and the dumps add to it: the remainder is closer.
     costs[OUTSIDE] = round(total * requests) - sum(cost for step, cost in costs.items() if step != OUTSIDE)
     return {step: (calls[step] / requests, costs[step] / requests) for step in [*STEPS, OUTSIDE] if costs[step]}
 

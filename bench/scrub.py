@@ -3,8 +3,8 @@
 python -m bench.scrub                        20 s of each: no scrub, small batches, large batches
 python -m bench.scrub --seconds 60
 
-A node is filled and left alone. Its first pass begins at once, and does not end while it is watched. What it takes is
-the processor time of the process, less what a node with as many segments takes that does not scrub.
+A node is filled and left alone. Its first pass begins at once, and does not end during the measurement. The share is
+the processor time of the process, less that of a node with as many segments that does not scrub.
 """
 
 from __future__ import annotations

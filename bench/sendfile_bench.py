@@ -3,8 +3,8 @@
     python -m bench.sendfile_bench
 
 Both ways send the same slices of one file, which is in the page cache, over a loopback connection to a process that
-throws them away. What is compared is the CPU of the sender, which is what a broker has too little of; both ways are
-measured in turns, so that a busy machine disturbs both.
+throws them away. The benchmark compares the CPU time of the sender, which limits a broker; both ways are measured
+alternately, so that a busy machine disturbs both.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ SAMPLE_S = 2.0
 TENTHS = 10
 GB = 1e9
 MIB = 1 << 20
-# What was read may go: an hour at 5,800 records of 1 KiB is 21 GB in each replica.
+# Records that were read may be deleted: an hour at 5,800 records of 1 KiB a second is 21 GB in each replica.
 RETENTION = {"log.segment.bytes": 64 * MIB, "log.retention.bytes": 256 * MIB, "log.retention.check.interval.ms": 10_000}
 # The first part of the life of a process fills caches and pools; a slope is taken behind it.
 WARM_UP = 0.3

@@ -4,12 +4,12 @@
     python -m bench.spark_connectors --quick                one round of fewer records; writes nothing
     python -m bench.spark_connectors --brokers odradek      brokers of ours alone; writes nothing
 
-Writes docs/benchmarks-spark.md; what people found out about the numbers is kept in bench/notes-spark.md. Spark's own
-is a jar from Maven Central, of pyspark's version or the newest before it that is there. Everything is the same for both
-but the format's name; JSON is parsed by `from_json` behind theirs and in the source by ours, and the topic sink is
-at-least-once with theirs and exactly-once with ours. The two take turns within each round, the first one alternates,
-and a small topic that is not counted warms both up. CPU is of the whole process tree: the JVM and Python's workers, and
-the brokers. What does not fit into --minutes gets fewer rounds, or is left out; the page says which.
+Writes docs/benchmarks-spark.md; bench/notes-spark.md explains the numbers. Spark's own connector is a jar from Maven
+Central, of pyspark's version or the newest before it that is there. Everything is the same for both but the format's
+name; JSON is parsed by `from_json` behind theirs and in the source by ours, and the topic sink is at-least-once with
+theirs and exactly-once with ours. The two take turns within each round, the first one alternates, and a small topic
+that is not counted warms both up. CPU is of the whole process tree: the JVM and Python's workers, and the brokers.
+Cells that do not fit into --minutes get fewer rounds, or are left out; the page says which.
 """
 
 from __future__ import annotations

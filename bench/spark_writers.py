@@ -4,10 +4,10 @@
     python -m bench.spark_writers --master 'local[1]'    one task after another
     python -m bench.spark_writers --executors 1 2 4      a standalone cluster each, of so many executors of one core
 
-Counted are the seconds that Spark notes for the batches themselves (addBatch): reading, encoding, writing, and the ends
-of transactions; not the start of a query. What both ways share, the reading, is measured too, into a sink that throws
-rows away. Driver, tasks and the broker are on one machine: what a driver's network costs is not seen here, and more
-executors than processors wait for each other.
+The benchmark counts the seconds that Spark reports for the batches themselves (addBatch): reading, encoding, writing,
+and the ends of transactions; not the start of a query. The reading, which both ways share, is measured too, into a sink
+that throws rows away. Driver, tasks and the broker are on one machine: the cost of a driver's network is not seen here,
+and more executors than processors wait for each other.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How long one client waits while others do great things to the same node: the longest pause of its event loop.
+"""The longest wait of one client while others create, write and delete thousands of partitions on the same node.
 
 python -m bench.stalls                       4,000 partitions: made, written, read, killed, deleted
 python -m bench.stalls --partitions 1000
 
-A client of its own sends one record after the other to a topic of its own, on one connection, all the time. What it
-waits for an acknowledgement is, at its longest, the longest stall of the loop, and whatever the machine was busy with.
+A client sends one record after the other to a topic of its own, on one connection, all the time. Its longest wait for
+an acknowledgement is the longest stall of the node's event loop, and of a machine that is busy with other things.
 """
 
 from __future__ import annotations

@@ -47,19 +47,19 @@ WORLD_CALLS |= {
     f"math.{name}" for name in ("log", "log2", "log10", "log1p", "exp", "expm1", "pow", "sin", "cos", "tanh")
 }
 IMPORTS = frozenset({"import_module", "__import__"})
-# What depends on where an object lies, or on PYTHONHASHSEED.
+# Functions whose results depend on the address of an object, or on PYTHONHASHSEED.
 HASHES = frozenset({"hash"})
 KEYS = frozenset({"id", "hash"})
 SET_MAKERS = frozenset({"set", "frozenset", "WeakSet"})
 SET_TYPES = SET_MAKERS | {"AbstractSet", "MutableSet", "Set"}
-# What says nothing of the type in it.
+# Generic types that wrap the type of an annotation.
 WRAPPERS = frozenset({"ClassVar", "Final"})
 HOLDER_TYPES = frozenset(
     {"dict", "defaultdict", "OrderedDict", "Mapping", "MutableMapping", "list", "deque", "Sequence"}
 )
 SET_METHODS = frozenset({"union", "intersection", "difference", "symmetric_difference"})
 SET_OPERATORS = (ast.BitOr, ast.BitAnd, ast.Sub, ast.BitXor)
-# What takes its argument in any order and gives the same.
+# Functions whose results do not depend on the order of their argument.
 ORDERLESS = frozenset({"sorted", "set", "frozenset", "len", "sum", "any", "all", "min", "max", "bool"})
 ORDERLESS_METHODS = SET_METHODS | {"isdisjoint", "issubset", "issuperset"}
 ORDERED = frozenset({"list", "tuple", "enumerate", "iter", "zip", "map", "filter", "reversed", "deque", "OrderedDict"})

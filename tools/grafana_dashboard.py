@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 WIDTH = 24
-# What picks the nodes that are looked at, put for AT in the queries.
+# The label matchers that select nodes; they replace AT in the queries.
 _CHOSEN = 'job=~"$job", instance=~"$instance"'
 
 

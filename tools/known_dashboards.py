@@ -16,7 +16,7 @@ from odradek.server.kafka_names.table import TABLE
 
 _FACTS = Path(__file__).with_suffix(".tsv")
 ROWS = {row.name: row for row in TABLE}
-# What prometheus_client knows of a process.
+# The prefix of the metrics that prometheus_client has of a process.
 PROCESS = "process_"
 
 

@@ -23,12 +23,12 @@ RENDERED = {
     "odradek-tls.yaml": "values-tls.yaml",
     "odradek-load.yaml": "values-load.yaml",
 }
-# What is applied to a cluster that is there already.
+# Manifests that are applied to an existing cluster.
 ALONE = {"odradek-load.yaml": "templates/load.yaml"}
 NAMESPACE = "odradek"
 KUBERNETES = "1.37.0"
 HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
-# What the pinned one calls itself. Others may render the same chart with other spaces.
+# The versions that the pinned Helm reports. Others may render the same chart with other spaces.
 VERSIONS = ("v3.22.0", "v3.22")
 BUILT = ROOT / ".cache" / "bin" / "helm"
 

@@ -1,8 +1,8 @@
 """Machines of their own for the nodes: network namespaces behind one switch, and cuts between them.
 
-A cut drops packets in silence, as a broken cable or a wrong rule does: the neighbour's address leads nowhere. What is
-sent the other way still arrives, so that one-way cuts are what they are in the wild: connections that neither work nor
-end. Needs root and Linux.
+A cut drops packets in silence, as a broken cable or a wrong rule does: the neighbour's address leads nowhere. Packets
+in the other direction still arrive, so one-way cuts have their usual effect: connections that neither work nor end.
+Needs root and Linux.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def end_offsets(cluster: ProcessCluster, topic: str, copies: int) -> dict[int, i
 
 
 def read_all(cluster: ProcessCluster, topic: str, ends: dict[int, int]) -> dict[int, list[tuple[int, bytes]]]:
-    """Everything that is committed, read again from the start."""
+    """(offset, value) of all committed records of each partition, read again from the start."""
     reader = Reader(cluster.bootstrap_servers, topic, len(ends))
     reader.start()
     try:

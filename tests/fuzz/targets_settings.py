@@ -84,7 +84,7 @@ def run_properties(data: bytes) -> None:
 
 
 def _use(settings: BrokerSettings) -> None:
-    """All that a node asks of its settings when it starts."""
+    """Read from the settings whatever a node reads when it starts."""
     assert settings.node_id >= 0 and settings.roles and settings.log_dirs and settings.metadata_log_dir is not None
     assert isinstance(settings.inter_broker_listener_name, str)
     assert settings.metrics_address is None or settings.metrics_address[1] < 65536

@@ -16,7 +16,7 @@ SEED = 20_261_121
 MINUTE_S = 60
 # More than a process takes that has only imported the targets.
 TAKEN_BYTES = 500 << 20
-# What is cut short raises whatever Python raises.
+# With it, a message that is cut short raises IndexError.
 BUG = "from tests.fuzz import targets_protocol as t, test_fuzzers_bite as b; t.decode = b.decode_and_leak"
 
 

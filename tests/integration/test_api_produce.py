@@ -1,7 +1,7 @@
-"""Produce: what may enter the log, what may not and why, acknowledgements, and idempotent producers.
+"""Produce: which batches the log accepts, why others are refused, acknowledgements, and idempotent producers.
 
-What each lie is answered with was heard from Apache Kafka; where Kafka trips over it (UNKNOWN_SERVER_ERROR) or mends it
-in silence, the case is marked as ours alone.
+The expected error of each malformed batch is that of Apache Kafka; where Kafka answers UNKNOWN_SERVER_ERROR or repairs
+the batch in silence, the case is marked as ours alone.
 """
 
 from __future__ import annotations

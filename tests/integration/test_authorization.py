@@ -47,16 +47,16 @@ OPEN = {
 }
 # Tested with ACLs of their own, in test_api_acls.
 OF_ACLS = {ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS}
-# What a client may not describe is left out.
+# Their responses leave out what a client may not describe.
 LISTINGS = {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS}
-# Whose token it is, in one way or another, renews and ends it (test_acl_tokens): no entry makes others do so.
+# Only owners and renewers of a token renew and expire it (test_acl_tokens); no ACL allows it to others.
 OF_HOLDERS = {
     ApiKey.CREATE_DELEGATION_TOKEN,
     ApiKey.RENEW_DELEGATION_TOKEN,
     ApiKey.EXPIRE_DELEGATION_TOKEN,
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
 }
-# What is needed depends on the version or the listener: each has a test of its own below.
+# The permission that they need depends on the version or the listener: each has a test of its own below.
 OF_THEIR_OWN = {ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.DESCRIBE_CLUSTER}
 _TOPIC, _GROUP, _ID = AclResourceType.TOPIC, AclResourceType.GROUP, AclResourceType.TRANSACTIONAL_ID
 CHECKED = {*CLUSTER_NEEDS, *OF_THE_CLUSTER}

@@ -176,7 +176,7 @@ def test_the_audit_log_says_who_was_denied_what_and_why(node: GuardedNode) -> No
     assert produce(node, topic) is not None
     text = f"DENY User:alice from * ALL TOPIC LITERAL {topic}"
     eventually(lambda: any(each["rule"] == text and each["reason"] == "acl" for each in lines()))
-    # What is allowed is written where the logger's level asks for it.
+    # Allowed operations are logged only if the logger's level is DEBUG.
     assert not any(each["event"] == "allowed" for each in node.audit_lines())
     odradek_config = node.directory / "admin.properties"
     odradek_config.write_text("".join(f"{key}={value}\n" for key, value in java_settings().items()))

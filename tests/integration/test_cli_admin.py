@@ -66,7 +66,7 @@ def test_a_name_is_whole_in_every_table(node: Node) -> None:
     assert "\u2026" not in shown
     lines = shown.split("\n\n")[1].splitlines()[1:]
     assert all(len(line) <= 60 for line in lines)
-    # What the first column holds, over as many lines as it takes.
+    # The name in the first column, over as many lines as it takes.
     assert "".join(line.split()[0] for line in lines if line.strip()).replace("-", "") == name.replace("-", "")
 
 

@@ -230,7 +230,7 @@ def test_the_command_checks_a_configuration(tmp_path: Path, capsys: pytest.Captu
     ):
         assert expected in shown, expected
     assert not (tmp_path / "a").exists()
-    # What a node would refuse is said as the node says it.
+    # A file that a node would refuse gets the error message of the node.
     config.write_text("process.roles=broker\n")
     assert app.run(["doctor", "--config", str(config)]) == errors.BAD_CONFIG
     assert "node.id is missing" in capsys.readouterr().err

@@ -60,7 +60,7 @@ def test_the_latency_from_due_to_read_is_measured(node: Node) -> None:
     create_topic(node.bootstrap, "timed", 2)
     odradek(node.bootstrap, "perf", "produce", "timed", "--records", 50, "--json")
     found = odradek(node.bootstrap, "perf", "latency", "timed", "--records", 200, "--rate", 500, "--json").json
-    # What was there before is not of this run.
+    # Earlier records of the topic do not count.
     assert (found["sent"], found["acknowledged"], found["read"], found["lost"]) == (200, 200, 200, 0)
     timed = found["latency_ms"]
     assert {way: shown["count"] for way, shown in timed.items()} == {

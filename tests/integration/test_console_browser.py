@@ -79,7 +79,7 @@ def test_from_the_login_over_the_topic_to_a_record(console: ConsoleProcess, driv
     click(driver, "//a[text()='Records']")
     assert shows(driver, "42 shown of 42 records")
     picture(driver, "console-records")
-    # What is in a record is text.
+    # The page shows the content of a record as text, not as HTML.
     click(driver, "//td[contains(text(), '<img')]")
     assert shows(driver, "orders-0, offset 41")
     assert shows(driver, '"text": "<img src=x onerror=document.title=1>"')

@@ -242,7 +242,7 @@ def test_pages_say_what_the_cluster_is(console: ConsoleProcess) -> None:
         assert holds(client, "/c/open/links", "Nothing comes: ", "flights", "waiting")
 
 
-# What a page of each has sent when it is whole, and what follows where there are forms.
+# A text near the end of each page, which has been sent when the page is whole; forms may follow it.
 WHEN_SHOWN = {
     "topics": "Internal topics",
     "topics/orders": "retention.ms",

@@ -221,7 +221,7 @@ def test_each_tab_of_a_browser_has_its_own_login(
             answer = client.get(sent_back(outside, where))
             assert (answer.status_code, answer.headers["location"]) == (303, to)
         assert not [name for name in client.cookies if "-login-" in name]
-        # What a browser would take in no cookie is left out.
+        # A target that is too long for a cookie is left out.
         answer = client.get("/oidc/begin", params={"next": "/" + "x" * 5000})
         assert len(answer.headers["set-cookie"]) < 4000
         assert client.get(sent_back(outside, answer.headers["location"])).headers["location"] == "/"

@@ -57,7 +57,7 @@ def test_the_image_is_small_and_of_a_number_of_its_own() -> None:
     assert len(container.stages) == 2
     assert container.user > 1000
     assert not [each for each in container.stages[-1] if each.cmd.upper() in {"RUN", "ADD"}]
-    # What is copied from the project is let through by the list of what an engine sends to it.
+    # .containerignore lets through exactly the paths that the file copies.
     sent = (ROOT / ".containerignore").read_text().splitlines()
     copied = [path for each in container.stages[0] if each.cmd.upper() == "COPY" for path in each.value[:-1]]
     assert copied

@@ -18,7 +18,7 @@ FILES = sorted(render_manifests.RENDERED)
 CLUSTERS = sorted({*FILES} - render_manifests.ALONE.keys())
 # The oldest that the chart takes, and the one that it is rendered for.
 VERSIONS = ("1.27", "1.37")
-# What Helm refuses, and why.
+# Arguments that the chart refuses, with a part of the error message.
 REFUSED = {
     "--set=load.enabled=true,tls.enabled=true": "speaks plain text",
     "--set=external.enabled=true,external.type=NodePort": "a port for each broker",

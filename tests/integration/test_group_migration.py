@@ -124,5 +124,5 @@ def test_a_consumer_joins_a_classic_group_in_its_first_rebalance(tmp_path: Path,
     fleet.until(fleet.shared, "the classic one has everything")
     assert fleet.group_type() == "CLASSIC"
     drained(fleet)
-    # What was waiting for the first generation joins again, as on Kafka; librdkafka says so, and does.
+    # Members that waited for the first generation join again, as on Kafka; librdkafka reports it as an error.
     assert [each for each in old.errors if "REBALANCE_IN_PROGRESS" not in each] == new.errors == []

@@ -154,7 +154,7 @@ def test_a_host_grows_and_another_one_joins_its_cluster(host: HostProcess, tmp_p
         eventually(lambda: voters() == {1, 101})
         odradek(host.bootstrap, "topics", "create", "spread", "--partitions", 4, "--replication-factor", 2)
         assert len(read_all(other.bootstrap, "orders", 6)) == len(RECORDS)
-        # What it remembers is enough: no address, no number of cores.
+        # Its stored plan is enough for a start without an address and a number of cores.
         assert other.end() == 0
         other.start()
         assert [each["node"] for each in other.brokers()] == [101, 102]

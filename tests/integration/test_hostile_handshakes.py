@@ -1,7 +1,7 @@
 """Peers that never end a handshake, that renegotiate, or speak no TLS: what they cost the node, and others.
 
-A canary asks on the plain listener all the while, and honest clients shake hands beside the others. What a pause comes
-to is counted in the node's processor time: a busy machine does not lengthen it.
+A canary sends requests on the plain listener all the while, and honest clients shake hands beside the others. A pause
+is measured in the node's processor time: a busy machine does not lengthen it.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def client_hello() -> bytes:
 
 @contextlib.contextmanager
 def unhurt(node: TlsNode, connections: int = 0) -> Iterator[None]:
-    """Whatever happens within, the canary's pauses and the node's memory stay bounded; `connections` have shaken
-    hands."""
+    """Check that the canary's pauses and the node's memory stay bounded within this block, in which `connections` have
+    shaken hands."""
     before = node.memory_bytes()
     with Canary(node.port, node.cpu_s) as canary:
         yield

@@ -80,7 +80,7 @@ def test_clients_go_on_at_the_very_next_record(source: Node, here: Node) -> None
     expected = [(13 + number, f"own-{number}".encode()) for number in range(3)]
     assert reader.read(3) == expected
     reader.consumer.close()
-    # What the source commits now is not ours any more.
+    # The link does not copy a transaction that the source commits after the promotion.
     there.commit_transaction(PATIENCE_S)
     here.kill()
     here.start()

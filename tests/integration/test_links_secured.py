@@ -109,7 +109,7 @@ def test_a_link_logs_in_and_reads_what_it_may(source: SecuredCluster, here: Node
     allow(source, "payments", AclOperation.DESCRIBE)
     eventually(lambda: [row["end"] for row in rows_of(here.bootstrap, "orders")] == [5])
     assert [each.value() for each in read_all(here.bootstrap, "orders")] == [b"v"] * 5
-    # What may be described is there, and nothing of it is read.
+    # A topic that the link may describe and not read has a mirror without records.
     wanted = [(0, "waiting", "unauthorized")]
     eventually(
         lambda: [(row["end"], row["state"], row["why"]) for row in rows_of(here.bootstrap, "payments")] == wanted,

@@ -1,6 +1,6 @@
 """Thousands of partitions on one node: made in one request, written, read, killed; few files are open, none is large.
 
-What others wait for meanwhile is measured by `python -m bench.stalls`, which asserts nothing.
+`python -m bench.stalls` measures how long other clients wait meanwhile.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ pytestmark = pytest.mark.only_ours
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "security.md"
 EXACT, DEFAULT, ANY = 0, 1, 2
-# What the clock of a wait and ours may differ by. A wait is measured from before the request that brings it about.
+# The largest difference between the node's clock and ours. A wait is measured from before the request that causes it.
 SLACK_S = 0.01
 
 
@@ -250,7 +250,7 @@ def test_a_consumer_above_its_quota_waits_for_its_records(node: NodeThread, port
             began, before, throttled = time.monotonic(), throttled, fetch()
         assert (throttled.responses, throttled.error_code, throttled.session_id) == ([], 0, session)
         assert throttled.throttle_time_ms <= 1001
-        # What was withheld is not counted, and comes after the wait.
+        # Records that were withheld are not counted, and arrive after the wait.
         after = fetch()
         assert time.monotonic() - began > throttled.throttle_time_ms / 1000 - SLACK_S
         assert after.throttle_time_ms == 0

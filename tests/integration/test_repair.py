@@ -117,7 +117,7 @@ async def ask(node: ReplicaNode, cluster: ReplicaCluster, offset: int, max_wait_
 
 
 async def values(node: ReplicaNode, cluster: ReplicaCluster) -> list[bytes | None]:
-    """Everything that a consumer of this broker gets; fails at the first error."""
+    """The values of all records that a consumer of this broker gets; fails at the first error."""
     found: list[bytes | None] = []
     offset = 0
     while offset < node.log().high_watermark:

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text()
 SECTION = PAGE[PAGE.index("## From a plain cluster to a secured one") :]
 TOPIC = "t"
-# What each client must get through in a step.
+# The records that each client must produce and consume in a step.
 WRITTEN = 20
 
 

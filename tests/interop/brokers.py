@@ -11,7 +11,7 @@ from tests.support.nodes.node import Node
 
 AGAINST_KAFKA = os.environ.get("INTEROP_AGAINST") == "kafka"
 
-# What the suites of librdkafka ask of their brokers, as its own scripts set them up, on one node.
+# The settings that the suites of librdkafka need, as in its own scripts, for one node.
 LIBRDKAFKA_SETTINGS: Mapping[str, object] = {
     "num.partitions": 4,
     "auto.create.topics.enable": "true",

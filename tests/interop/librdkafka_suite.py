@@ -68,10 +68,10 @@ def runner() -> Path:
         return found
 
 
-# What 0097 takes for the refusal of a certificate, and what else is one. Brokers of Java send bad_certificate (42) or
-# handshake_failure (40); OpenSSL sends unknown_ca (48), as RFC 8446 6.2 has it. In TLS 1.3 a client has shaken hands
-# before the broker refuses its certificate, and for librdkafka that is an error of the transport; so it is where the
-# handshake goes on while the client waits to write.
+# Errors that 0097 expects when a certificate is refused, and others that it must accept. Brokers of Java send
+# bad_certificate (42) or handshake_failure (40); OpenSSL sends unknown_ca (48), as in RFC 8446 6.2. In TLS 1.3 a client
+# has shaken hands before the broker refuses its certificate, and librdkafka reports an error of the transport; it does
+# so, too, if the handshake goes on while the client waits to write.
 _ALERT, _FOUND = 'event.str().find("alert number ', '") != std::string::npos'
 _REFUSALS = {
     f"{_ALERT}40{_FOUND}": f" || {_ALERT}48{_FOUND}",

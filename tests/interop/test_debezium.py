@@ -92,7 +92,7 @@ CONVERTERS = {
     **{f"{part}.converter": JSON for part in ("key", "value")},
     **{f"{part}.converter.schemas.enable": "true" for part in ("key", "value")},
 }
-# What two captures of one database have different: when they read, and who they are.
+# Fields that differ between two captures of one database: the time of reading, and the name of the connector.
 OWN = {"version", "name"}
 READ = {"ts_ms", "ts_us", "ts_ns"}
 OF_A_SNAPSHOT = READ | {"lsn", "sequence", "txId"}

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(300)]
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text()
 NAMES = {number: f"kafka-{number}.example.com" for number in (1, 2, 3)}
 COUNT = 30
-# What a client's process does: it writes to each partition, and reads all, by names that lead to the proxy.
+# The program of a client: it writes to each partition, and reads all, by names that lead to the proxy.
 CLIENT = """
 import json, sys
 from confluent_kafka.admin import AdminClient, NewTopic

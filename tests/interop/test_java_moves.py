@@ -74,7 +74,7 @@ def test_kafka_reassign_partitions(cluster: ProcessCluster, tmp_path: Path) -> N
 
     eventually(moved, "the broker that is asked knows it, too")
     assert len(read_all(cluster.bootstrap_servers, "moved", 2)) == 100
-    # What our planner wrote, their tool runs.
+    # Their tool executes the plan that our planner wrote.
     ours = tmp_path / "ours.json"
     odradek(cluster.bootstrap_servers, "partitions", "plan", "--topic", "moved", "--brokers", "1,2", "--out", ours)
     tool(cluster, REASSIGN, "--execute", "--reassignment-json-file", ours)

@@ -15,7 +15,7 @@ from tests.interop.packages import MissingError
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1500)]
 
 SUITE = "kafka-python"
-# What Apache Kafka runs of them; fewer would mean that the suite did not run.
+# The number of tests that run against Apache Kafka; fewer would mean that the suite did not run.
 EXPECTED_COUNT = 49
 SETTINGS = {
     "node.id": 0,

@@ -1,8 +1,8 @@
 """The small wrong changes that can be made to a module, in the order of its source.
 
-Left alone is what no test should look at: annotations, decorators, docstrings and texts, what is logged, assertions,
-`__repr__`, declarations of protocols, `if TYPE_CHECKING`, the instant of a real clock, a `continue` at the
-end of a loop. What is assigned in `__init__` is not removed either.
+It leaves out what no test should look at: annotations, decorators, docstrings and texts, log lines, assertions,
+`__repr__`, declarations of protocols, `if TYPE_CHECKING`, the instant of a real clock, a `continue` at the end of a
+loop. Assignments in `__init__` are not removed either.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _last(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def changes(tree: ast.Module) -> list[Change]:
-    """All that can be changed, in the order in which it stands."""
+    """All possible changes of a module, in the order of its source."""
     found = _Finder(number_blocks(tree)[1], idle_jumps(tree))
     found.statements(tree.body)
     return found.changes
@@ -224,7 +224,7 @@ class _Finder:
         return False
 
     def _expressions(self, node: ast.AST) -> None:
-        """Whatever this node holds, without statements in it, annotations and patterns."""
+        """Add the changes of the expressions in this node, without statements in it, annotations and patterns."""
         for name, value in ast.iter_fields(node):
             if name in ("annotation", "returns", "decorator_list", "pattern"):
                 continue

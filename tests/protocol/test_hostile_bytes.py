@@ -1,4 +1,4 @@
-"""Whatever arrives, decoding raises ProtocolError or gives a message, and allocates no more than the bytes warrant."""
+"""Decoding any bytes gives a message or raises ProtocolError, and allocates no more than the bytes warrant."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The world of many nodes: a quorum of controllers, brokers with three copies of everything, and the same clients.
 
-What one node promises must hold here while nodes are killed, paused, cut off from each other one way or both, and lose
-power; and what only many nodes can break is watched: see `cluster_invariants`.
+The guarantees of one node must hold here while nodes are killed, paused, cut off from each other one way or both, and
+lose power; `cluster_invariants` checks those that only many nodes can break.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class ManyNodes(OneNode):
 
     world_name = "cluster"
     copies = COPIES
-    # Of what one copy acknowledged, the others may know nothing.
+    # A record that one replica acknowledged may be unknown to the others.
     acks = (-1,)
-    # What brokers listen on beside the usual, with a comma before it; of their `{host}`.
+    # Additional listeners of brokers, with a comma before them; `{host}` is the host of the broker.
     more_listeners: str = ""
     durable_settings: ClassVar[dict[str, str]] = {"log.flush.interval.messages": "1"}
 

@@ -1,9 +1,8 @@
 """The faults that only a cluster gets over: a broker that comes back with an empty disk, or with an older one.
 
-They happen while every partition has all its copies in sync, so that what one machine forgets two others have, and no
-other machine dies before the cluster knows of it: no configuration survives the loss of a disk and of all processes
-at once. What the
-broker knows of the metadata is in a directory of its own and stays: a controller that forgot its vote would be
+They happen while every partition has all its replicas in sync, so that two other machines have the records that one
+loses, and no other machine dies before the cluster knows of it: no configuration survives the loss of a disk and of all
+processes at once. The metadata log is in a directory of its own and stays: a controller that lost its vote would be
 another one, which static quorums do not survive.
 """
 
@@ -28,7 +27,7 @@ LOOK_EVERY_S = 0.1
 class ClusterWorld(World):
     """Machines whose copies stand in for each other."""
 
-    # Whose data are being replaced, while no other machine may die.
+    # The machine whose data are being replaced; no other machine may die meanwhile.
     _is_away: Machine | None = None
 
     @property

@@ -149,7 +149,7 @@ class Copier(TransactionalWriter):
         self._member_id = ""
         self._epoch = JOINING
         self._owned: list[tuple[str, int]] = []
-        # What the coordinator has heard that it owns, and whether the next heartbeat says everything.
+        # The partitions of the last answered heartbeat; and whether the next one has all fields.
         self._said: list[tuple[str, int]] = []
         self._fields = self.random.choice(
             (HeartbeatFields.ALL, HeartbeatFields.CHANGES_AND_ALL, HeartbeatFields.CHANGES, HeartbeatFields.CHANGES)
@@ -344,7 +344,7 @@ class Copier(TransactionalWriter):
     # -- copying ----------------------------------------------------------------------------------------------------
 
     async def _copy(self) -> None:
-        """All that was read, and where to go on, in one transaction."""
+        """Copy all records that were read, and commit their offsets, in one transaction."""
         found = {key: records for key, records in self._reader.found.items() if records}
         ends = {key: self._reader.positions[key] for key in found}
         self._reader.found.clear()

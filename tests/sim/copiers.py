@@ -48,7 +48,7 @@ COMMITS_OFFSETS = 0.5
 GOES_ON = 0.5
 # How often a batch is sent again before the transaction is given up.
 ATTEMPTS = 4
-# This producer is fenced or expired: it must start again. Whatever it had open is, or will be, aborted.
+# This producer is fenced or expired: it must start again. Its open transaction is, or will be, aborted.
 LOST = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,

@@ -1,8 +1,8 @@
 """A client that deletes: records, and topics that are recreated under the same names.
 
 Topics are written to and deleted by their ids, so that a request of unknown fate that arrives late means the topic that
-it was meant for. What is asked by name (CreateTopics, DeleteRecords) may come late: a topic may be there again, and of
-one the records below the highest offset that was ever asked for may be gone.
+it was meant for. Requests by name (CreateTopics, DeleteRecords) may arrive late: a topic may exist again, and the
+records of a topic below the highest requested offset may be gone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Failbacks in the world of two clusters: old sources become mirrors of what was promoted from them; and the judges.
+"""Failbacks in the world of two clusters: old sources become mirrors of the topics promoted from them; and the checks.
 
-Until then the old source is written, too, so both have records of their own behind the promotion. Who reads and commits
-there leaves before it begins; who writes there, when it has begun, in the middle of transactions. The steps are those
-of `odradek links failback`, each taken again until it is answered, as by one who gives the command again.
+Until then clients write to the old source, too, so both have records of their own behind the promotion. Readers and
+groups leave the old source before the failback begins; writers leave when it has begun, in the middle of transactions.
+The steps are those of `odradek links failback`, each repeated until it is answered, as if the command was repeated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.sim.sites import Site
 from tests.sim.world import PORT, Machine
 
 BACK = "back"
-# What writers commit as offsets: behind every cut.
+# The offsets that writers commit, which are behind every truncation.
 FAR = 1_000_000
 _ASIDE = re.compile(r"/(?P<partition>[a-z]+-\d+)\.[^/]*\.failback-[^/]*\.log$")
 # Partition -> (offset, value) of records.
@@ -305,7 +305,7 @@ async def jumped_over(
     for group in (*groups, *offered):
         for (topic, number), found in (await committed_offsets(client.cluster, group)).items():
             cut = failback.cuts.get(number) if topic == failback.topic else None
-            # What a transaction offers to its group later is its client's affair.
+            # A transaction may commit a later offset for its group; its client is responsible for that.
             if cut is not None and cut < found.offset <= offered.get(group, found.offset):
                 problems.append(f"{topic}-{number} was cut to {cut}, and {group} goes on at {found.offset}")
     return problems

@@ -15,10 +15,10 @@ from tests.sim.network import NetworkFaults
 
 # Mean seconds between two faults of one kind; 0 means that this seed has none of them.
 RATES_S = (0.0, 2.0, 5.0, 12.0)
-# Of what takes a cluster long to get over, so that there is time for it.
+# The rates of faults from which a cluster recovers slowly, so that there is time for it.
 SLOW_RATES_S = (0.0, 0.0, 4.0, 8.0)
 KINDS = ("crash", "power", "pause", "cut", "clock", "drift", "stop", "full", "wipe", "older")
-# Those after which a directory is given up.
+# The faults after which a log directory is offline.
 DISK_ERRORS = (
     "write_error",
     "sync_error",

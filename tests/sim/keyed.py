@@ -60,11 +60,11 @@ class KeyAccount(Recorder):
     def __init__(self, history: Recorder) -> None:
         super().__init__()
         self._history = history
-        # Nothing that a reader needs who takes long goes while the run lasts: tombstones, markers.
+        # Whether tombstones and markers, which a slow reader needs, stay for the whole run.
         self.keeps_all = False
         # The values that a key may read as: its last committed number, and those behind it whose commit is not known.
         self.allowed: dict[Key, list[int]] = {}
-        # All that a key may ever have read as.
+        # All values that a key may have read as at any time.
         self.past: dict[Key, set[int]] = {}
         # The furthest number of each key that was sent.
         self.sent: dict[Key, list[int]] = {}

@@ -229,9 +229,9 @@ class LinkedClusters(Scenario):
         self.source = Site(world, "there", settings={})
         # Clocks jump by days, and what is written here once a topic is promoted may be from the future.
         self.destination = Site(world, "here", settings={"log.message.timestamp.after.max.ms": str(2**63 - 1)})
-        # What clients of the destination see of committed records, and what a reader of all records sees.
+        # The histories of the destination: of readers of committed records, and of a reader of all records.
         self.here, self.all_here = SideRecorder(self.recorder), SideRecorder(self.recorder)
-        # What is read of an old source whose failback was given up.
+        # The history of an old source whose failback was given up.
         self.given_up = SideRecorder(self.recorder)
         self.trouble_s = self.random.uniform(*TROUBLE_S)
         self.promotions = {
@@ -259,7 +259,7 @@ class LinkedClusters(Scenario):
         return [each for each in self.failbacks.values() if each.given_up_s is None]
 
     def make_watch(self) -> Any:
-        # What was acknowledged at the source is at the destination later: it is not looked for there.
+        # Records that the source acknowledged reach the destination later: the watch does not look for them there.
         there = CutWatch(self.source, self.recorder, self.failbacks)
         return LinksWatch(there, ClusterWatch(self.destination, self.here))
 
@@ -368,7 +368,7 @@ class LinkedClusters(Scenario):
     def _idempotent(
         self, site: Site, name: str, process: int, recorder: Recorder, values: Iterator[int]
     ) -> LeavingProducer:
-        """Of what the source's writes nothing is judged, as it is deleted."""
+        """A producer of the source's topic whose records are deleted, so that no check looks at what it wrote."""
         trimmed = [(TRIMMED, number) for number in range(PARTITIONS)]
         return LeavingProducer(
             site, name, process, recorder, partitions=trimmed, idempotent=True, values=values, acks=(-1,)
@@ -420,7 +420,7 @@ class LinkedClusters(Scenario):
             reader.positions = {(TRIMMED, number): self._start_here(TRIMMED, number) for number in range(PARTITIONS)}
             audits.append(reader)
         if PAID in self.failbacks:
-            # Who read there before has read what is gone by now.
+            # Earlier readers of the old source have read records that are truncated by now.
             mirrors = self.failbacks[PAID] in self.failed_back
             recorder = self.here if mirrors else self.given_up
             audits.append(MirrorReader(self.source, "old-source-auditor", 98, recorder, **settings))
@@ -501,7 +501,7 @@ class LinkedClusters(Scenario):
         own = without_deleted(self.here.history, starts if deletes else {})
         here = history_here(own, self.recorder.history, promoted=PAID in self.promotions)
         of_all = Rules(idempotent=False, read_committed=False, assigned=True, drained=False, one_coordinator=False)
-        # What is behind the cut is not there to be read.
+        # Records behind the truncation cannot be read there.
         there = replace(rules, drained=PAID not in self.failbacks)
         for history, promised in ((self.recorder.history, there), (here, rules), (self.all_here.history, of_all)):
             if findings := judge(history, promised):

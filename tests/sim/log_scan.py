@@ -128,7 +128,7 @@ class LogScan:
             scanned.position = segment.size_bytes
 
     def value_at(self, disk: SimDisk, offset: int) -> bytes | None:
-        """The value of the record at an offset; None where there is none. What `look` has read alone is known."""
+        """The value of the record at an offset; None if there is none, or if `look` has not read so far."""
         log = self._log()
         for segment in log.segments if log is not None else ():
             scanned = self._segments.get(segment)

@@ -34,11 +34,11 @@ MECHANISM = SCRAM_MECHANISMS["SCRAM-SHA-256"]
 ITERATIONS = 4096
 SALT = bytes(range(16))
 PASSWORDS = {1: "one", 2: "two"}
-# Who has the tokens; it is no user of SCRAM.
+# The owner of the tokens, who is no SCRAM user.
 OWNER, OWNERS_PASSWORD = "owner", "secret"
 # Clocks jump by days; no token ends by that.
 LIFE_MS = 10_000 * 86_400_000
-# What DescribeUserScramCredentials says of a user without any.
+# The error of DescribeUserScramCredentials for a user without credentials.
 NO_CREDENTIALS = ErrorCode.RESOURCE_NOT_FOUND
 SASL_SETTINGS = {
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,EXTERNAL:SASL_PLAINTEXT",

@@ -434,8 +434,8 @@ async def _is_continued(point: str) -> None:
 def _close(coroutine: Any) -> None:
     """End a coroutine that was dropped. One that awaits in its finally blocks is asked again.
 
-    What still holds it, a traceback of a failed run or a captured log line, then holds something that has
-    ended: it would be closed by the collector otherwise, some time later and loudly.
+    A traceback of a failed run, or a captured log line, may still refer to it: otherwise the garbage collector would
+    close it some time later, with a warning.
     """
     for _ in range(MAX_AWAITS_WHILE_CLOSING):
         try:

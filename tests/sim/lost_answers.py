@@ -1,9 +1,9 @@
-"""Answers that are lost though their requests were carried out: of APIs that the seed chooses, on any connection.
+"""Responses that are lost though their requests were carried out: of APIs that the seed chooses, on any connection.
 
-What a request did is then unknown to who asked, and is asked for again. Two things bring that about. The connection
-ends in place of the answer (`AnswerScan`, for clients and nodes alike), so that the next request goes over a new one.
-Or the answer comes too late, for a client that counts its time for each request and keeps the connection, as librdkafka
-does (`LostAnswerError`, which clients of the box raise).
+The sender does not know then whether its request had an effect, and sends it again. There are two causes. The
+connection ends instead of the response (`AnswerScan`, for clients and nodes alike), so that the next request goes over
+a new one. Or the response is too late for a client that has a time-out for each request and keeps the connection, as
+librdkafka does (`LostAnswerError`, which simulated clients raise).
 """
 
 from __future__ import annotations

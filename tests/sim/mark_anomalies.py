@@ -8,10 +8,10 @@ from tests.sim.history import Analysis, Commit, EndOffset, Finding, Marks, Opera
 
 
 def marks_go_back(analysis: Analysis) -> Iterator[Finding]:
-    """A replica that says less than it said before: of its watermark, its last stable offset, its leader epoch.
+    """A replica whose high watermark, last stable offset or leader epoch is lower than in an earlier answer.
 
-    What one process of a broker has said holds for as long as it lives, for those who ask after they were answered; its
-    successor, and other replicas, may know less. Operations that overlap may be answered in any order.
+    The values that one process of a broker has answered hold as long as it lives, for requests that begin after the
+    answer; its successor, and other replicas, may know less. Operations that overlap may be answered in any order.
     """
     events: list[tuple[int, int, Operation, Marks]] = []
     for operation in analysis.history:

@@ -52,7 +52,7 @@ SUBSCRIPTION_VERSION = 1
 # How often, at each step, a member leaves, dies without LeaveGroup, pauses.
 LEAVES, DIES, STALLS = 0.005, 0.01, 0.015
 STALL_S = (0.5, 7.0)
-# What says for certain that a commit did not take effect.
+# Errors after which a commit has certainly not taken effect.
 REFUSED = frozenset(
     {
         ErrorCode.ILLEGAL_GENERATION,

@@ -36,7 +36,7 @@ class Kind(Enum):
 
 
 def too_many(world: World, machine: Machine) -> Iterator[str]:
-    """Of what a host has at this moment, what is too much; cheap enough to be asked all the time."""
+    """A line for each kind of object of which a host has too many now; cheap enough to be called all the time."""
     # The total of all hosts is known without counting, and nearly always few enough for each.
     tasks = world.loop.task_count(machine.name)
     if tasks > MAX_TASKS and (tasks := len(world.loop.tasks_of(machine.name))) > MAX_TASKS:

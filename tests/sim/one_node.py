@@ -115,7 +115,7 @@ class Admin(Client):
         self.setting = value
 
     async def verify(self) -> None:
-        """Everything that was acknowledged is known. Raises OdradekError."""
+        """Check that all acknowledged topics and settings are there. Raises OdradekError."""
         known = {topic.name for topic in (await self.cluster.metadata()).topics}
         for name in self.created:
             if name not in known:

@@ -51,7 +51,7 @@ class Changer(Client):
         super().__init__(world, name, process, recorder)
         self.stopping = False
         self._logs_in = logs_in
-        # What each is as it was answered last, 0 for not there; of those that are not among them nothing is known.
+        # The last acknowledged value of each, 0 for removed; the others have an unknown value.
         self.topics: dict[str, int] = {}
         self.users: dict[str, int] = {}
         self.ends: dict[str, int] = {}

@@ -216,7 +216,7 @@ SOONER = {
     "coordinator answers what was not asked": 16,
     "an older connection counts for nothing": 17,
 }
-# What catches the others, and how many seeds they have survived. It is run with the bug in place, by
+# The tests that catch the others, and how many seeds these have survived. Each test is run with the bug in place, by
 # tests/unit/coordinator/test_transaction_bugs.py or by itself.
 CAUGHT_BY_TEST = {
     "failed marker not sent again": ("tests/component/coordinator/test_transaction_service.py", 40),

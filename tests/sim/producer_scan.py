@@ -65,8 +65,8 @@ class ProducerScan:
         if header.base_offset < self._next_offset:
             return
         if header.base_offset > self._next_offset and header.record_count:
-            # What lies between was written and dropped since the last look: it may have ended or begun anything. Before
-            # a batch without a record nothing lies: a link leaves one where its source has deleted what came before.
+            # The batches between were written and deleted since the last look: they may have ended or begun anything.
+            # Before a batch without a record there are none: a link writes one where its source has deleted records.
             self.producers.clear()
             self._ended.clear()
         self._next_offset = header.last_offset + 1

@@ -27,7 +27,7 @@ from tests.sim.members import CONSUMER, PARKED_S, PROTOCOL, SUBSCRIPTION_VERSION
 from tests.sim.world import World
 
 SESSION_MS, REBALANCE_MS = 2_000, 3_000
-# What sends a member into the next generation, under the id that it has.
+# Errors with which a member joins the next generation, under its member id.
 JOIN_AGAIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION})
 
 

@@ -41,7 +41,7 @@ RECORD_BYTES = (10, 500, 2000, 4000)
 PROBED_RATE, PROBE_BYTES, NO_LIMIT = 1000.0, 15_000, 1e9
 # A raised quota may have nothing saved up.
 MOMENT_MS = 50
-# What a healed network adds to a wait at most.
+# The longest time that a healed network adds to a wait.
 SLACK_S = 1.0
 # A record of this size is copied in time by followers that no quota keeps back.
 COPIED_BYTES, COPIED_WITHIN_S = 20_000, 10.0

@@ -81,7 +81,7 @@ class Machine:
         # The node, once it serves clients; `process` also while it starts.
         self.broker: Broker | None = None
         self.process: Broker | None = None
-        # What its disk held some time ago, by name.
+        # The files of its disk some time ago.
         self.backup: dict[Path, bytes] | None = None
         self.starts = 0
         self.running = False

@@ -30,7 +30,7 @@ def test_prices_react_to_supply_and_demand() -> None:
     assert rising == sorted(rising) and (rising[0], rising[-1]) == (2 * BASE_CENTS, MOST_CENTS)
     falling = prices([True, *[False] * 5])
     assert falling == sorted(falling, reverse=True) and falling[-1] == LEAST_CENTS
-    # What is longer ago than the window counts no more.
+    # Requests before the window do not count.
     assert prices([True] * 9 + [False] * WINDOW)[-1] == LEAST_CENTS
     made = [ride.cents for ride in priced("berlin", events("berlin", 1000))]
     assert len(set(made)) > 10

@@ -21,7 +21,7 @@ from examples.topics import create_topic
 from tests.support.clients.confluent import produce_all, read_committed
 from tests.support.nodes.node import Node
 
-# What has no place in any order.
+# Values that cannot be ordered.
 NO_READINGS = [
     b'{"machine": "generated-00", "number": 7, "value": 1.5}',
     b'{"machine": "generated-01", "at_ms": 1, "value": 1.5}',

@@ -2,9 +2,9 @@
 
     pytest -p tests.support.on_kafka tests/integration/test_api_fetch.py
 
-What a test expects of us must hold of Kafka. Every `Node` that a test starts is a node of Apache Kafka then, with the
-same overrides; nodes without overrides of their own are one and the same for the whole run. Tests marked `only_ours`
-are left out: they are about things that Kafka does not have, or does not promise.
+The expectations of our tests must hold for Kafka, too. Every `Node` that a test starts is a node of Apache Kafka then,
+with the same overrides; nodes without overrides of their own are one and the same for the whole run. Tests marked
+`only_ours` are left out: they are about things that Kafka does not have, or does not promise.
 """
 
 from __future__ import annotations

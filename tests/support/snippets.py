@@ -7,7 +7,7 @@ from pathlib import Path
 
 PAGES = Path(__file__).resolve().parents[2] / "docs"
 ADDRESS = "127.0.0.1:9092"
-# What each program of docs/clients.md prints.
+# The lines that each program of docs/clients.md prints.
 HELLO = sorted(f"hello {number}" for number in range(10))
 
 

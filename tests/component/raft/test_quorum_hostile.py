@@ -38,7 +38,7 @@ async def ask(replica: Replica, request: Any, response: Any, version: int | None
 
 
 def state_of(replica: Replica) -> tuple[Any, ...]:
-    """All that an election or a Fetch could change, and the file of the vote."""
+    """The state that an election or a Fetch could change, and the bytes of quorum-state."""
     node = replica.driver.node
     stored = (replica.directory / "quorum-state").read_bytes()
     return node.state, node.role, node.high_watermark, replica.driver.end_offset, tuple(node.replicas), stored

@@ -169,7 +169,7 @@ def test_pictures_fail_where_none_was_taken(tmp_path: Path, taken: bool) -> None
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\n" + ('touch -d 2100-01-01 "$CONSOLE_PICTURES/new.png"\n' if taken else ""))
     python.chmod(0o755)
-    # What the target needs first is taken for done.
+    # The targets that it depends on count as done.
     there = ["-o", ".venv/.installed", "-o", "ready-packages"]
     command = ["make", "-f", str(ROOT / "Makefile"), *there, "pictures", f"PYTHON={python}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

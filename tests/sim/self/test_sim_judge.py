@@ -191,7 +191,7 @@ NEARLY = {
         ALL,
         op(5, EndOffset("p", 4)),
         op(5, Commit("g", "p", 4)),
-        # What is there was aborted.
+        # The record at that offset was aborted.
         said(9, "node-1, start 1", 3, 5),
         op(5, Commit("g", "p", 5)),
     ],
@@ -277,7 +277,7 @@ def test_both_tables_name_every_anomaly() -> None:
 
 
 def test_every_anomaly_that_the_judge_can_name_has_its_histories() -> None:
-    """Of what readers of one part of a transaction alone would see (G1b), a torn transaction is what is left."""
+    """There is no history for G1b, a reader of a part of a transaction: here it is a torn transaction."""
     named = set()
     for module in (anomalies, group_anomalies, mark_anomalies, transaction_anomalies):
         for node in ast.walk(ast.parse(inspect.getsource(module))):

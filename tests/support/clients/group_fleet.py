@@ -1,6 +1,6 @@
 """A group of stock consumers of either protocol, polled in turn by one thread under a steady load.
 
-What `Fleet` writes down of owners is what they had at one moment; a partition with two owners fails its test at once.
+`Fleet` records the owners of partitions at one moment; a partition with two owners fails its test at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ QUIET = (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT, KafkaError._ALL_BROKE
 
 
 class Broker(Protocol):
-    """Whatever clients reach: one of ours, or Apache Kafka."""
+    """A broker that clients reach: one of ours, or Apache Kafka."""
 
     @property
     def bootstrap(self) -> str: ...

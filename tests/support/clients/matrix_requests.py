@@ -79,7 +79,7 @@ from tests.support.clients.needed_operations import OF_NAMED, OF_THE_CLUSTER
 from tests.support.clients.unauthorized_requests import ON_THE_BROKERS_LISTENER, ON_THE_CONTROLLERS_LISTENER
 
 MISSING_ID = UUID(int=77)
-# What an entry is about that one who may do all makes and takes away; it gives no one anything here.
+# The resource, principal and host of an ACL that a client with all permissions creates and deletes; no one uses it.
 _ENTRY: Mapping[str, Any] = {"resource_name": "w", "principal": "User:another", "host": "*"}
 
 _BATCH = batch(b"value", timestamp_ms=1_000)

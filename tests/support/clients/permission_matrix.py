@@ -74,7 +74,7 @@ JAAS = (
 LOGIN = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 # Asked last and in this order, with all that they take away made again before each.
 DESTROYING = (ApiKey.OFFSET_DELETE, ApiKey.DELETE_GROUPS, ApiKey.DELETE_TOPICS)
-# What an answer says of what it is about; of all else only errors and operations are compared.
+# Fields that name the resource of a response; of the other fields only errors and operations are compared.
 SAID = {
     "name",
     "topic",

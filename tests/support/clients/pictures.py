@@ -1,7 +1,7 @@
 """Pictures of the console for its documentation, as the journeys take them: `make pictures`, and no other run.
 
-What differs from run to run (times, ports, sizes of the disk, curves) is set to fixed values first, so that a picture
-changes with its page alone.
+Times, ports, sizes of the disk and curves, which differ from run to run, are set to fixed values first, so that a
+picture changes with its page alone.
 """
 
 from __future__ import annotations

@@ -102,8 +102,8 @@ _WITHOUT_JOURNAL = 2
 class LoopDisk:
     """An ext4 file system in a file, which can lose its power while it is written to.
 
-    What was not synced is gone then, as after a real loss of power, and every access fails with EIO until it is
-    mounted again.
+    Bytes that were not synced are lost then, as after a real loss of power, and every access fails with EIO until it
+    is mounted again.
     """
 
     def __init__(self, image: Path, mount_point: Path, size_bytes: int) -> None:

@@ -228,7 +228,7 @@ class Story:
         return {each.key: each for each in self.written if each.offset < end_offset and not self.is_aborted(each)}
 
     def check(self) -> None:
-        """Everything that compaction promises, of the log as it is; called after each pass."""
+        """Check all guarantees of compaction on the current log; called after each pass."""
         log, end = self.log, self.log.cleaned_offset
         kept = kept_records(log)
         by_offset = {each.offset: each for each in self.written}

@@ -17,7 +17,7 @@ from tests.support.clients.confluent import admin, produce_all, read_all, read_c
 
 KEYS = 50
 STATE_PARTITIONS = 3
-# What copiers call themselves, and their group.
+# The group of the copiers, and their transactional ids.
 GROUP = "copiers"
 COPIER = "copier-%d"
 

@@ -1,10 +1,9 @@
 """Three replicas of a partition in a random walk: messages come late or never, leaders change, brokers die.
 
-Everything that decides is real: partitions and logs on a disk, fetchers, the handler of Fetch with its sessions,
-in-sync sets, and the controller's machine. Only the tasks and sockets between them are replaced by steps that a seed
-chooses, so that an answer may come after two changes of leaders. What any leader has shown as committed is remembered,
-and must be in the log of every later leader; in the end everything is healed, and all replicas must be the same, byte
-for byte.
+The walk uses the real partitions and logs on a disk, fetchers, the handler of Fetch with its sessions, in-sync sets,
+and the controller's state machine. Only the tasks and sockets between them are replaced by steps that a seed chooses,
+so that a response may arrive after two changes of leaders. The records that any leader has shown as committed must be
+in the log of every later leader; in the end everything is healed, and all replicas must be the same, byte for byte.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ LIBRARIES = HOME / "lib"
 START_TIMEOUT_S = 180.0
 ARCHIVE_STEP_TIMEOUT_S = 60.0  # a machine that is slower than that makes no class archives
 
-# What lives for a second or two: the second compiler and a collector with threads would only cost it time.
+# For JVMs that run for a second or two: the second compiler and a collector with threads would only cost them time.
 SHORT_JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 TOOL_JVM_OPTIONS = ("-Xmx256m", *SHORT_JVM_OPTIONS, "-Xshare:auto")
 LOGGING_JVM_OPTIONS = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",)

@@ -1,10 +1,10 @@
-"""A process that has imported all of a node, and forks one for each request: what is imported costs its time once.
+"""A process that has imported all of a node, and forks one for each request, so that imports cost their time once.
 
     python -m tests.support.nodes.fork_server FD
 
-reads requests from the socket FD until its other end is closed (tests/support/nodes/forked.py). What it forks is a
-process as any other: with its own pid, files, signals, limits and environment, and it ends as `odradek` ends. It has
-no thread when it forks, and no request leaves anything behind in it but the pipe into which it writes how a node ended.
+reads requests from the socket FD until its other end is closed (tests/support/nodes/forked.py). A forked node is a
+process like any other: with its own pid, files, signals, limits and environment, and it ends as `odradek` ends. The
+server has no thread when it forks, and a request leaves nothing in it but the pipe for the exit code of the node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import sys
 import time
 from typing import Any
 
-# What a node imports while it starts: `odradek.cli.node` names these where it needs them, for commands that do not.
+# The modules that a node imports while it starts; `odradek.cli.node` imports them late, for commands without a node.
 IMPORTED = (
     "odradek.cli.node",
     "odradek.common.real_io",

@@ -29,7 +29,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[3]
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
-# What the runner imports, and what a stream of this package imports in it; not the runner, which runs as `__main__`.
+# The imports of the runner, and of this package's streams in it; not the runner, which runs as `__main__`.
 IMPORTED = (
     "pyspark.sql.datasource_internal",
     "pyspark.sql.pandas.serializers",
@@ -118,7 +118,7 @@ def _become(request: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Serve; in what was forked, run what Spark asked for. Who asked sees the end of its connection when that ends."""
+    """Serve; a forked process runs the worker that Spark requested, and ends the connection when the worker ends."""
     gc.disable()
     for name in IMPORTED:
         importlib.import_module(name)

@@ -15,7 +15,7 @@ from odradek.testing.faults import NetworkLinks
 from odradek.testing.node_thread import NodeThread
 from tests.support.nodes.node import free_port
 
-# What is allowed: an operation on the resource of a type and name.
+# An allowed operation, and the type and the name of its resource.
 Rule = tuple[AclOperation, AclResourceType, str]
 
 

@@ -1,7 +1,7 @@
 """Replicas of one quorum in one process, over real sockets and files: voters with controllers, and observers.
 
-`kill` drops a replica as kill -9 does: its port is closed, nothing is flushed, nothing is said. What is on the disk
-stays, and `start` begins again from it.
+`kill` stops a replica as kill -9 does: its port is closed, nothing is flushed, and no message is sent. The files stay,
+and `start` begins again from them.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def _renamed(wanted: list[Token], run: list[Token]) -> dict[str, str] | None:
 def owner_of(where: str) -> tuple[Any, str, bool]:
     """The module or class that holds `module:function` or `module:Class.method`, the last name, whether it is a class.
 
-    What moved to another module is found there, if only one module of the product has it.
+    A function that moved to another module is found there, if only one module of the product has it.
 
     Raises:
         LookupError: no module has it, or several have.

@@ -48,7 +48,7 @@ def test_every_partition_keeps_its_copies_on_brokers_of_their_own(world: World, 
         assert len(set(replicas)) == len(replicas) == len(assignment[key])
         assert set(replicas) <= racks.keys()
         assert len(racks_of(replicas, racks)) >= len(racks_of(assignment[key], racks))
-        # Who rests keeps what it has, in its place or as another follower, and gets nothing.
+        # A resting broker keeps its replicas, in their place or as another follower, and gets none.
         assert set(replicas) & resting == set(assignment[key]) & resting
 
 

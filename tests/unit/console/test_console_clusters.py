@@ -39,7 +39,7 @@ def test_rights_by_cluster(tmp_path: Path) -> None:
     assert [public.allows("any", right) for right in Right] == [True, True, False]
     assert [private.allows("alice", right) for right in Right] == [True, True, True]
     assert [private.allows("bob", right) for right in Right] == [True, False, False]
-    # Who may not see a cluster changes nothing there.
+    # A user who may not see a cluster may change nothing there.
     assert [private.allows("carol", right) for right in Right] == [False, False, False]
     assert (public.is_read_only, private.is_read_only) == (True, False)
     assert private.schemas == {"orders": '"long"'}

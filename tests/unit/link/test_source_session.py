@@ -71,7 +71,7 @@ def test_a_request_names_what_has_changed(mirrored: list[MirroredPartition]) -> 
     mirrored[1].source_epoch = 5
     assert asked(session, mirrored[1:]) == ([1], [0], 2)
     assert not session.is_over(answer())
-    # What was refused is asked for again, from the same place.
+    # A partition that was refused is fetched again, from the same offset.
     mirrored[2].wait(Why.MOVING, "it moves", NOW_MS)
     assert asked(session, mirrored) == ([0, 2], [], 3)
 

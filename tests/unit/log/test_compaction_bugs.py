@@ -18,7 +18,7 @@ from tests.unit.log.test_compaction_crashes import ABORTING, crash_at
 STORIES = 400
 DEATH_SEEDS = (0, ABORTING, ABORTING + 21, 1, ABORTING + 1, ABORTING + 11)
 MOST_CHANGES = 60
-# What finds a bug first, where that is late. After a change of compaction it may be another one, which is searched.
+# The seed or the story that finds a bug first, if that is late. After a change of compaction it may be another one.
 FOUND_BY_STORY = {"segment's end lost": 146}
 FOUND_BY_DEATH = {
     "swap without fsync": (ABORTING, 4, True),

@@ -95,7 +95,7 @@ def test_a_log_that_left_its_directory_has_nothing_to_flush() -> None:
 
 
 def test_offsets_that_reach_into_the_next_segment_are_damage() -> None:
-    """No checksum covers them. What is behind is not what was written there."""
+    """No checksum covers base offsets. The batches behind are not those that were written there."""
     home = Home()
     several_segments(home)
     path = home.log.segments[0].path

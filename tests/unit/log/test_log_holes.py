@@ -217,7 +217,7 @@ def test_the_newest_time_is_found_behind_a_hole(home: Home) -> None:
 
 
 def test_a_cut_that_a_hole_may_hide_comes_before_the_hole(home: Home) -> None:
-    """Of what the hole had, no one knows which was at the offset."""
+    """It is unknown which batch of the hole had the offset, so the log is truncated to the start of the hole."""
     stop_and_damage(home, filled(home, 4096), LOST, LOST + 1, LOST + 2)
     log = home.open(clean=True)
     truncate_to(log, LOST + 1)

@@ -1,8 +1,8 @@
 """Work of other threads on a log that is deleted, recreated, moved or lost meanwhile: before it begins, before each of
-its system calls, and before the loop hears of its end.
+its system calls, and before the event loop is notified of its end.
 
-What a log that has left its directory cannot do is no fault of the disk, and nothing is done to another log that has
-its name by then.
+An operation that fails because its log has left the directory is no fault of the disk, and does nothing to another log
+that has its name by then.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The cost of a request does not depend on how many segments its log has: counted in steps of Python, and in bytes.
 
-A step is one instruction, the simulated disk's included. What C does over all segments at once, such as
-copying a list, is no step and shows in the memory that it takes.
+A step is one instruction, those of the simulated disk included. Work in C over all segments at once, such as copying a
+list, is no step; it shows in the memory that it takes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.models.batches import NOW_MS, batch, header_of
 
 FEW, MANY = 10, 3000
 DIRECTORY = Path("/data/topic-0")
-# Of what a binary search, or another level of a tree, adds.
+# The steps and bytes that a binary search, or another level of a tree, may add.
 MORE_STEPS, MORE_BYTES = 400, 10_000
 # An aborted transaction ends in each segment of these numbers.
 ABORTED = range(2, MANY, 997)

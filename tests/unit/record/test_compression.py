@@ -154,7 +154,7 @@ def zstd_frame(descriptor: int, between: int, size: bytes, rest: int = 12) -> by
     return bytes.fromhex("28b52ffd") + bytes((descriptor,)) + b"\x01" * between + size + b"\xff" * rest
 
 
-# What a frame is, and what it declares that it decompresses to.
+# The codec of a frame, the frame, and the decompressed size that it declares.
 DECLARED = {
     "lz4": (LZ4, lz4_frame(70_000, 5), 70_000),
     "lz4 in eight bytes": (LZ4, lz4_frame(2**62 + 1, 5), 2**62 + 1),

@@ -86,7 +86,7 @@ def test_connections_of_an_address_come_no_faster_than_its_quota() -> None:
     assert [arrivals.wait_ms("10.0.0.1", 0) for _ in range(11)] == [0] * 10 + [1]
     assert arrivals.wait_ms("10.0.0.2", 0) == 0
     assert arrivals.wait_ms("::1", 0) == MAX_WAIT_MS, "named in another form"
-    # What came too early is not counted.
+    # A connection that came too early is not counted.
     assert [arrivals.wait_ms("10.0.0.1", 1000) for _ in range(2)] == [0, 1]
     arrivals.change_quotas({(("user", "a"),): {RATE: 1.0}})
     assert (arrivals.is_on, arrivals.wait_ms("10.0.0.1", 1000)) == (False, 0)
