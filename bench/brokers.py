@@ -48,7 +48,7 @@ class Contestant:
         return int(fields["VmRSS"].split()[0]) * 1024
 
     def start_seconds(self, program: Path) -> float:
-        """From the start of the process to the first acknowledged record, over a data directory with one topic."""
+        """The time from the start of the process to the first acknowledged record, with one topic on the disk."""
         if "first" not in admin(self.bootstrap).list_topics(timeout=30).topics:
             create_topic(self.bootstrap, "first")
         self.broker.stop()
@@ -71,7 +71,7 @@ class OtherCheckout(Node):
         self._tree = tree
 
     def environment(self) -> dict[str, str]:
-        """With the other sources before those that are installed."""
+        """The environment of a node, with the other checkout's sources before the installed ones."""
         return {**super().environment(), "PYTHONPATH": str(self._tree / "src")}
 
 

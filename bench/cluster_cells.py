@@ -116,7 +116,7 @@ class Pulse:
         )
 
     def longest_gap_s(self, since: float) -> float:
-        """Between two acknowledgements, the later after a moment; a wait that goes on is seen to its end."""
+        """The longest time between two acknowledgements, the later after `since`; it waits for one more."""
         now = time.monotonic()
         until(lambda: self.acknowledged[-1] > now, "it goes on")
         return max(later - earlier for earlier, later in pairwise(tuple(self.acknowledged)) if later >= since)
@@ -269,7 +269,7 @@ def published_shape(program: Path) -> Measure:
 
 
 def many_partitions(count: int) -> Measure:
-    """So many partitions of three copies: seconds from the request until all of them are in sync."""
+    """The seconds from the request for `count` partitions of three replicas until all of them are in sync."""
 
     def measure(trio: Trio, name: str, seconds: float) -> float:
         begun = time.monotonic()
@@ -307,7 +307,7 @@ def many_failovers(count: int) -> Measure:
 
 
 def fill(trio: Trio, topic: str, count: int, size: int) -> None:
-    """So many records, acknowledged by all in sync."""
+    """Produce `count` records with acks=all."""
     settings: dict[str, Any] = {"bootstrap.servers": trio.bootstrap, "linger.ms": 20, "acks": "all", "log_level": 0}
     producer = Producer({**settings, "queue.buffering.max.kbytes": FILL_QUEUE_KB})
     for _ in range(count):

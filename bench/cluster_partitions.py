@@ -31,7 +31,7 @@ class SentToRead:
         self._p99_ms: dict[str, float] = {}
 
     def p50(self, trio: Trio, name: str, seconds: float) -> float:
-        """In ms, from when a record was due until the consumer has it."""
+        """The median latency in ms, from the time when a record was due until the consumer has it."""
         trio.create(name, self._partitions, len(NODES))
         options = {
             "size": RECORD_BYTES,
@@ -49,13 +49,13 @@ class SentToRead:
         return found.percentile_us("read", "p50") / 1000
 
     def p99(self, trio: Trio, name: str, seconds: float) -> float:
-        """Of the run that `p50` made."""
+        """The 99th percentile in ms of the run that `p50` made."""
         assert trio.name in self._p99_ms, "it was not measured"
         return self._p99_ms[trio.name]
 
 
 def read_by_as_many(program: Path, partitions: int) -> Measure:
-    """So many partitions, and as many consumers at once, of one partition each: records a second of all."""
+    """The records a second of as many consumers at once as there are partitions, one partition each."""
 
     def measure(trio: Trio, name: str, seconds: float) -> float:
         trio.create(name, partitions, len(NODES))

@@ -1,4 +1,4 @@
-"""How fast a log is compacted: our cleaner and Apache Kafka's over the same files, one right after the other.
+"""The speed of compaction: our cleaner and Apache Kafka's over the same files, one right after the other.
 
 Apache Kafka makes the topic; its segments are then replaced by ones that we write, so that both clean the very same
 bytes. Each broker starts over a copy of that directory, cleans at once, and logs how long it took. Nothing

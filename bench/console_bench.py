@@ -1,4 +1,4 @@
-"""How long the console's pages wait, at the longest, where a cluster has 10,000 topics of 100 partitions.
+"""The longest wait of the console's pages for a cluster with 10,000 topics of 100 partitions.
 
 python -m bench.console_bench                       a million partitions, three replicas each, on twenty brokers
 python -m bench.console_bench --topics 1000
@@ -138,7 +138,7 @@ def _generated(topics: int, partitions: int) -> Snapshot:
 
 @dataclass(slots=True)
 class Lateness:
-    """By how much the loop was late, in ms, since it was read last."""
+    """The delays of the event loop, in ms, since they were read last."""
 
     late_ms: list[float] = field(default_factory=list)
     collections_s: list[float] = field(default_factory=list)
@@ -170,7 +170,7 @@ class Lateness:
             asyncio.Handle._run = before  # type: ignore[method-assign]  # the test replaces it
 
     async def measure(self) -> None:
-        """Until cancelled."""
+        """Measure until cancelled."""
         while True:
             began_s = time.perf_counter()
             await asyncio.sleep(SLEEP_S)

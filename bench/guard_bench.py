@@ -176,9 +176,9 @@ def read(topic: str, count: int, bootstrap: str) -> None:
 
 
 def median_interval(values: list[float]) -> tuple[float, float]:
-    """Between which the median of all such values is with 95 % probability: two of them, by their ranks."""
+    """The 95 % confidence interval of the median: two of the values, by their ranks."""
     ordered, count = sorted(values), len(values)
-    # How many of them are below that median is a binomial number, with the deviation sqrt(count) / 2.
+    # The number of values below the true median is binomial, with the deviation sqrt(count) / 2.
     rank = max(0, math.floor((count - 1.96 * math.sqrt(count)) / 2))
     return ordered[rank], ordered[count - 1 - rank]
 

@@ -1,6 +1,6 @@
-"""How long the judge takes for a million operations of a clean history: sends, polls, and what a group's members do.
+"""The time to check a clean history of a million operations: sends, polls, and requests of a group's members.
 
-Ends with 1 where it takes too long, or where the judge finds something in what is clean.
+The exit code is 1 if the check takes too long, or if it finds an anomaly in the clean history.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REBALANCE_EVERY = 1000
 
 
 def clean_history(operations: int) -> list[Operation]:
-    """About so many operations: each partition has a producer, and a member of a group that reads and commits."""
+    """About `operations` of them: each partition has a producer, and a member of a group that reads and commits."""
     history: list[Operation] = []
     moment = 0
     generation = 0

@@ -158,7 +158,7 @@ class Sites:
         delete_topic(self.here.bootstrap, f"{alias}.{topic}")
 
     def used(self, beside: Contestant | None) -> Usage:
-        """From the start of the processes on."""
+        """The usage since the start of the processes."""
         broker_s, grown = self.here.cpu_s(), self.here.memory_bytes() - self.at_start_bytes
         if beside is None:
             return Usage(0.0, broker_s, grown, time.monotonic())
@@ -171,7 +171,7 @@ def between(first: Usage, last: Usage, most_bytes: int) -> Usage:
 
 
 def delete_topic(bootstrap: str, topic: str) -> None:
-    """And return when it is asked for."""
+    """Delete a topic; return when the deletion is requested."""
     client = admin(bootstrap)
     client.delete_topics([topic])[topic].result(timeout=60)
 

@@ -175,7 +175,7 @@ def appending(home: OneHome, table: Table, rounds: Rounds, seconds: float) -> No
 
 
 def many_partitions(new_home: many.NewHome, folder: Path, table: Table, rounds: Rounds, count: int) -> None:
-    """So many with a record in each: made, and started over."""
+    """Measure the creation of `count` partitions with a record in each, and starts over them."""
     for index in rounds:
         seen: dict[str, list[float | None]] = {}
         for who in WHO if index % 2 else reversed(WHO):

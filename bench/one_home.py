@@ -59,7 +59,7 @@ class OneHome:
             self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
 
     def seconds_to_serve(self, who: str, topic: str, *, timeout_s: float = START_TIMEOUT_S) -> float:
-        """From the start of the process to the first acknowledged record.
+        """The time from the start of the process to the first acknowledged record.
 
         Raises:
             AssertionError: there was none in that time.
@@ -80,7 +80,7 @@ class OneHome:
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """In good order."""
+        """Stop the broker cleanly, with SIGTERM."""
         self._end(signal.SIGTERM)
 
     def _end(self, how: signal.Signals) -> None:
@@ -107,7 +107,7 @@ class OneHome:
         return running.pid
 
     def believe_up_to(self, topic: str, offset: int) -> None:
-        """Of a node that does not run: all of partition 0 below the offset was durable, and its stop was unclean."""
+        """Set the recovery point of partition 0 to the offset, as after an unclean stop; the node must not run."""
         (self.data_dir / CLEAN_STOP).unlink(missing_ok=True)
         path = self.data_dir / RECOVERY_POINTS
         lines = path.read_text().split("\n")[2:] if path.exists() else []

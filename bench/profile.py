@@ -1,11 +1,11 @@
-"""Where the broker's time goes in one cell of the table.
+"""A profile of the broker's time in one cell of the table.
 
     python -m bench.profile "send to read, p50"
 
 The cell's load runs twice against a node of its own: once as it is, for the processor time in user and kernel and what
 the generator and the machine had left; once under cProfile, for the share of each function. cProfile makes every call
-dearer and so overrates what is called often; the kernel's part is booked on the call that went there (sendfile, writev,
-the loop's own poll).
+dearer and so overrates functions that are called often; the kernel's part counts for the call that went there
+(sendfile, writev, the loop's own poll).
 """
 
 from __future__ import annotations

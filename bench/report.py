@@ -1,4 +1,4 @@
-"""From runs to the table: ratios within a round, their medians, and the page in docs."""
+"""Makes the table of the page in docs from runs: ratios within a round, and their medians."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ PATIENT = {
 
 
 def wrap_steps() -> None:
-    """In the broker's process, before it starts: mark where each step begins and ends."""
+    """Wrap the functions of all steps so that they mark their begin and end; runs in the broker before it starts."""
     mark: Callable[[str], None] = importlib.import_module("marks").mark  # made by `build`
     for step, places in STEPS.items():
         for module, path in places:

@@ -1,4 +1,4 @@
-"""From which size on `sendfile` is cheaper than reading into memory and writing: CPU per slice, by slice size.
+"""The size from which `sendfile` is cheaper than reading into memory and writing: CPU per slice, by slice size.
 
     python -m bench.sendfile_bench
 

@@ -67,7 +67,7 @@ class Life:
             self.samples.append((at_s, int(resident.split()[1]) * 1024))
 
     def slope_mb_per_hour(self) -> float | None:
-        """Of the memory, by least squares behind the warm-up; None where there are too few samples."""
+        """The growth of the memory, by least squares after the warm-up; None if there are too few samples."""
         first, last = self.samples[0][0], self.samples[-1][0]
         kept = [each for each in self.samples if each[0] >= first + WARM_UP * (last - first)]
         if len(kept) < 3:

@@ -100,7 +100,7 @@ def decoding(codec: str, rounds: int) -> tuple[str, str, str, str]:
 
 
 def latency(spark: Any, bootstrap: str, folder: Path) -> tuple[str, str, str, str]:
-    """From a record's send to the moment at which a sink in Python has its row; one record at a time."""
+    """The time from a record's send until a sink in Python has its row; one record at a time."""
     arrived: dict[bytes, float] = {}
 
     def note(batch: Any, _: int) -> None:

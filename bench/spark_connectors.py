@@ -269,7 +269,7 @@ class Bench:
 
     @contextlib.contextmanager
     def sink_options(self, sink: str) -> Iterator[dict[str, str] | None]:
-        """Where a sink goes; None where what it needs is not installed."""
+        """The options of a sink; None if a package that it needs is not installed."""
         options = {"sink": sink}
         if sink == "delta":
             yield options | {"path": str(self.folder / "delta")}

@@ -67,7 +67,7 @@ def on_cluster(executors: int, bootstrap: str, folder: Path, rounds: int) -> dic
 def measured(
     master: str, bootstrap: str, folder: Path, rounds: int, config: Mapping[str, str] | None = None
 ) -> dict[str, list[float]]:
-    """As `measure`, in a session of its own."""
+    """Run `measure` in a session of its own."""
     from pyspark_odradek import session
 
     spark = session("bench", master=master, log_file=folder / "spark.log", config=dict(config or {}))

@@ -164,21 +164,21 @@ class Trio:
         until(whole, f"{topic} is in sync")
 
     def copies_in_sync(self, topic: str) -> int:
-        """Of partition 0."""
+        """The number of in-sync replicas of partition 0."""
         partitions = self.admin.list_topics(topic, timeout=10).topics[topic].partitions
         return len(partitions[0].isrs) if 0 in partitions else 0
 
     def led_by(self, topic: str) -> Mapping[int, int]:
-        """How many of a topic's partitions each node leads."""
+        """The number of a topic's partitions that each node leads."""
         partitions = self.admin.list_topics(topic, timeout=10).topics[topic].partitions
         return Counter(each.leader for each in partitions.values())
 
     def port(self) -> int:
-        """Where a node that runs answers clients."""
+        """The port for clients of a running node."""
         return _port(self.nodes[min(self.running)])
 
     def leader(self, topic: str) -> int:
-        """Of partition 0."""
+        """The leader of partition 0, once there is one."""
 
         def ask() -> int:
             found = self.admin.list_topics(topic, timeout=10).topics[topic].partitions.get(0)

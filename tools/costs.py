@@ -53,14 +53,14 @@ def processor_seconds(pid: int) -> float:
 
 
 class Meter:
-    """In a worker: the processors' seconds since the report before."""
+    """Measures, in a worker, the processor seconds since the report before."""
 
     def __init__(self) -> None:
         self.before: float | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
-        """The first test does not pay for what was collected."""
+        """Begin to measure here, so that the first test does not pay for the collection."""
         if self.before is None:
             self.before = processor_seconds(os.getpid())
 
@@ -75,7 +75,7 @@ class Meter:
 
 
 class Sums:
-    """In the process that prints: all reports, added up."""
+    """Adds up all reports, in the process that prints."""
 
     def __init__(self) -> None:
         self.tests: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])

@@ -1,8 +1,8 @@
-"""Which panels of a Grafana dashboard have data: its queries, evaluated by a Prometheus that scrapes a cluster.
+"""Lists the panels of a Grafana dashboard that have data: a Prometheus that scrapes a cluster evaluates the queries.
 
     python -m tools.dashboard_panels strimzi-kafka.json --prometheus http://127.0.0.1:9090 --set kafka_topic=.*
 
-Variables of the dashboard are replaced by what --set says, others by `.*`, and $__rate_interval by one minute.
+Variables of the dashboard are replaced by the values of --set, others by `.*`, and $__rate_interval by one minute.
 """
 
 from __future__ import annotations

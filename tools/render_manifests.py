@@ -46,13 +46,13 @@ def build_helm() -> str:
 
 
 def version(helm: str) -> str:
-    """That of a command of Helm: `v3.22.0`, or `v3.22` of one that Go built."""
+    """The version of a command of Helm: `v3.22.0`, or `v3.22` of one that Go built."""
     said = subprocess.run([helm, "version", "--template", "{{.Version}}"], capture_output=True, text=True, check=True)
     return said.stdout.strip()
 
 
 def digest(values: str) -> str:
-    """Of the chart, and of a file of values."""
+    """The hash of the chart and of a file of values."""
     found = hashlib.sha256()
     for path in [*sorted(each for each in CHART.rglob("*") if each.is_file()), MANIFESTS / values]:
         found.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())

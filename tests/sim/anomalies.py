@@ -80,7 +80,7 @@ def aborted_read(analysis: Analysis) -> Iterator[Finding]:
 
 
 def polled(analysis: Analysis) -> Iterator[tuple[Operation, Partition, list[int]]]:
-    """For each ok operation and partition the indexes of all that it was given, in order, over all its polls."""
+    """Yield, for each ok operation and partition, the indexes of all values that its polls returned, in order."""
     orders = analysis.orders
     for operation in analysis.history:
         if operation.outcome is not Outcome.OK:

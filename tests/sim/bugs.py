@@ -94,7 +94,7 @@ BEGIN, END = "<!-- planted bugs: begin -->", "<!-- planted bugs: end -->"
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How long one bug lived; `seeds` None where all that were tried are green."""
+    """The seeds and seconds until one bug was found; `seeds` is None if no seed that was tried found it."""
 
     bug: Bug
     seeds: int | None

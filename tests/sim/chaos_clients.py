@@ -32,7 +32,7 @@ class ChaosClient(Client, ABC):
 
     @abstractmethod
     def pause_s(self) -> float:
-        """How long until the next one."""
+        """The seconds until the next one."""
 
     @abstractmethod
     async def finish(self) -> None:

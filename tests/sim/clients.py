@@ -95,7 +95,7 @@ class ClientNetwork(SimNetwork):
         return self._processes[connection]
 
     def violations(self) -> list[str]:
-        """How connections ended for which the broker is to blame: answers out of order, or bytes that are none."""
+        """The ends of connections that the broker caused: responses out of order, or malformed bytes."""
         ends = [str(connection.lost) for connection in self.connections if connection.lost is not None]
         return [end for end in ends if "does not speak" in end]
 

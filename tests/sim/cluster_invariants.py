@@ -72,7 +72,7 @@ class ClusterWatch(Watch):
 
 
 def unconverged(world: World) -> list[str]:
-    """Where nodes still differ, or copies are not in sync."""
+    """A line for each difference that is left between nodes, and for each replica that is not in sync."""
     waiting = []
     images = {}
     for machine in world.machines.values():
@@ -92,7 +92,7 @@ def unconverged(world: World) -> list[str]:
 
 
 def different_logs(world: World) -> list[str]:
-    """Where copies differ below their watermark, and where nodes differ in what the metadata says."""
+    """A problem for each log whose copies differ below their high watermark, and each node with other metadata."""
     problems = []
     machines = [machine for machine in world.machines.values() if machine.broker is not None]
     images = {machine.name: list(machine.broker.publisher.image.records()) for machine in machines if machine.broker}
@@ -115,7 +115,7 @@ def different_logs(world: World) -> list[str]:
 
 
 def _compare_records(log: str, copies: dict[str, dict[int, bytes]]) -> list[str]:
-    """Where two copies of a compacted log hold different records at one offset: each is cleaned at its own time."""
+    """A problem for each copy of a compacted log with another record at an offset; copies are cleaned at any time."""
     found: dict[int, tuple[str, bytes | None, bytes | None]] = {}
     problems = []
     for name, batches in copies.items():
@@ -144,7 +144,7 @@ def _compare(log: str, copies: dict[str, dict[int, bytes]], machines: list[Machi
 
 
 def _marks(machine: Machine, log: str) -> tuple[int, int] | None:
-    """Where a log of a machine starts, and its watermark; None where it has no such log."""
+    """The log start offset and the high watermark of a log of a machine; None if it has no such log."""
     assert machine.broker is not None
     if log == METADATA_LOG:
         raft = machine.broker.raft

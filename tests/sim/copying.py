@@ -112,7 +112,7 @@ class Copying:
         ]
 
     async def finish(self) -> None:
-        """Once all producers have ended: wait until all is copied, and compare."""
+        """Wait until everything is copied, and compare; all producers must have ended."""
         source = Collector(self.world, "source", 62, self._recorder, [(TOPIC, number) for number in range(PARTITIONS)])
         await _surely(source.drain)
         ends = dict(source.positions)
@@ -162,8 +162,8 @@ class CopyingCluster(ManyNodes):
 
     @classmethod
     def draw(cls, random: Random, without: frozenset[str]) -> faults.Swarm:
-        """In half of the seeds that lose answers nothing else goes wrong: a group that lives on has many heartbeats,
-        and what a member does not know is not mended by another coordinator."""
+        """Draw no other faults in half of the seeds that lose responses: a group that lives on has many heartbeats, and
+        no other coordinator makes up for a lost response."""
         drawn = super().draw(random, without)
         if drawn.network.losing and random.random() < LOST_ALONE:
             drawn.every_s = dict.fromkeys(faults.KINDS, 0.0)
@@ -177,7 +177,7 @@ class CopyingCluster(ManyNodes):
         self._copying: Copying | None = None
 
     def more_clients(self) -> list[Copying]:
-        """Beside the producers and the readers of the first topic, its copiers."""
+        """The copiers of the first topic, beside its producers and readers."""
         admin = Admin(self.world, "copying-admin", 60, self.recorder, copies=self.copies)
         self._copying = Copying(self.world, self.recorder, admin, self.random)
         return [self._copying]

@@ -1,4 +1,4 @@
-"""Which branches of the product no simulated run ever takes: what the faults do not reach.
+"""Lists the branches of the product that no simulated run takes, which faults do not reach.
 
 python -m tests.sim.coverage --seeds 100                    a line for each module, and the summary of the document
 python -m tests.sim.coverage --seeds 100 --show log/log.py  and what of these modules was never reached
@@ -185,7 +185,7 @@ class MarkedFinder(importlib.abc.MetaPathFinder):
 
 
 def all_branches(found: dict[str, Branches]) -> list[Branches]:
-    """Those of every module that counts, also of modules that no run imported."""
+    """The branches of every module that counts, also of modules that no run imported."""
     rooms = sorted(str(path.relative_to(PRODUCT)) for path in PRODUCT.rglob("*.py"))
     counted = [room for room in rooms if not room.startswith(LEFT_OUT)]
     return [found[room] if room in found else marked(PRODUCT / room)[1] for room in counted]

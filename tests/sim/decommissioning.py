@@ -108,7 +108,7 @@ class Leaver(Client):
             await asyncio.sleep(RETRY_S)
 
     def still_known(self) -> list[str]:
-        """Which nodes still know the broker, once it is said to be forgotten."""
+        """A line for each node that still knows the broker, once its unregistration is acknowledged."""
         if not self.is_gone:
             return []
         nodes = [machine for machine in self.world.machines.values() if machine.broker is not None]

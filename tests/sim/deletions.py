@@ -235,7 +235,7 @@ class Remover(ChaosClient):
             self.problem(f"{name}: offset -> (acknowledged, found) {missing}; it begins at {start}")
 
     def left_over(self) -> list[str]:
-        """Where a topic is still known, or still on a disk, that was deleted."""
+        """A problem for each node that still knows a deleted topic, or still has it on a disk."""
         problems: list[str] = []
         for machine in self.world.machines.values():
             if machine.broker is None:

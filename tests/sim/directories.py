@@ -122,7 +122,7 @@ class DirectoryMover(ChaosClient):
         return [each for each in wanted if each[0] is machine and lies.get(each[1]) != [wanted[each]]]
 
     async def _described(self, machine: Machine) -> dict[Key, list[Path]]:
-        """Where a broker says that each replica lies; its copies count as places too. Raises OdradekError."""
+        """The directories of each replica and its future replica, as a broker describes them. Raises OdradekError."""
         connection = await self.cluster.connection_to(machine.node_id)
         response = await self.request(connection, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
         found: dict[Key, list[Path]] = {}

@@ -34,12 +34,12 @@ UNLIMITED_BYTES = 1 << 40
 
 @dataclass
 class DiskFaults:
-    """How often what goes wrong; all rates are probabilities for one operation.
+    """The probabilities of faults, each for one operation.
 
     Attributes:
-        names_are_dropped: what a failed sync of a directory should have kept never is, though readers see it and the
-            next one says that all is well; without, the next one keeps it. A file system with a journal has one or the
-            other way: it writes its journal later, or takes nothing more at all.
+        names_are_dropped: the names that a failed sync of a directory should have made durable are lost for good,
+            though readers see them and the next sync succeeds; without it, the next sync makes them durable. A file
+            system with a journal does one or the other: it writes its journal later, or refuses all further writes.
         too_many_files: a file cannot be opened, as sockets hold all descriptors.
         flips_records: bits flip in the records of logs alone, under their checksums. A header that is read by itself,
             or a checkpoint, has none in Kafka's formats, and every broker believes what it reads there.
@@ -406,7 +406,7 @@ class SimFile:
         return bytes(damaged)
 
     def _may_flip(self, position: int, data: bytes) -> list[range]:
-        """Where in what is read a bit may flip."""
+        """The ranges of the read bytes in which a bit may flip."""
         if not self._disk.faults.flips_records:
             return [range(len(data))] if data else []
         if self._path.suffix != ".log":

@@ -160,10 +160,10 @@ class FailingBack(Client):
 
 
 class LeavingWriter(TransactionalWriter):
-    """Of a topic that is failed back: the offsets that it commits are behind the cut.
+    """A writer of a topic that is failed back: the offsets that it commits are behind the truncation.
 
     Attributes:
-        offered: the last one that its group took before the command began to set groups back.
+        offered: the last offset that its group committed before the command began to reset groups.
     """
 
     def __init__(self, *arguments: Any, failback: Failback | None, **settings: Any) -> None:

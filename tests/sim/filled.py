@@ -1,4 +1,4 @@
-"""At the end of a run the disk of one broker is full for good: what it led must be written elsewhere, and soon."""
+"""Fills the disk of one broker at the end of a run: the partitions that it led must soon be written elsewhere."""
 
 from __future__ import annotations
 

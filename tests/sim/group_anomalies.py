@@ -163,7 +163,7 @@ def _fences(analysis: Analysis) -> dict[str, list[tuple[int, int]]]:
 
 
 def _fence(generations: list[tuple[int, int]], generation: int) -> float:
-    """When the first generation after this one was assigned; never, for a commit of no generation."""
+    """The time at which the first generation after this one was assigned; infinite for a commit without generation."""
     later = [moment for number, moment in generations if number > generation >= 0]
     return later[-1] if later else math.inf
 

@@ -161,7 +161,7 @@ class Finding:
 
 @dataclass(slots=True)
 class VersionOrder:
-    """Where the values of one partition lie."""
+    """The offsets and indexes of the values of one partition."""
 
     values_at: dict[int, set[Value]] = field(default_factory=dict)
     offsets_of: dict[Value, set[int]] = field(default_factory=dict)

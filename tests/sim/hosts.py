@@ -152,7 +152,7 @@ class HostKiller(Client):
         self.stopping = False
 
     async def run(self) -> None:
-        """Until `stopping`."""
+        """Lose one host after the other until `stopping`."""
         assert isinstance(self.world, HostsWorld)
         while not self.stopping:
             await asyncio.sleep(self.random.uniform(*EVERY_S))
@@ -184,7 +184,7 @@ class HostsCluster(ManyNodes):
         return HostsWorld(seed, swarm, settings=settings, on_event=on_event)
 
     def add_machines(self) -> None:
-        """Of each host the first broker is a controller as well."""
+        """Add the brokers of all hosts; the first broker of each host is a controller as well."""
         ids = range(1, HOSTS * BROKERS_OF_A_HOST + 1)
         voters = ",".join(f"{node}@node-{node}:{PORT + 1}" for node in ids[::BROKERS_OF_A_HOST])
         for node_id in ids:

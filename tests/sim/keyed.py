@@ -98,7 +98,7 @@ class KeyAccount(Recorder):
         self.sent.setdefault((partition, key_of(number)), []).append(number)
 
     def wrong(self, before: dict[Key, list[int]], found: dict[Key, int]) -> list[str]:
-        """Which keys read as neither what they might when a reader began, nor as anything that was sent since."""
+        """A line for each key that reads as no value that it could have had since the reader began."""
         return [
             f"key {key} of partition {partition} reads as {found.get((partition, key), 'nothing')}, not as {allowed}"
             for (partition, key), allowed in before.items()

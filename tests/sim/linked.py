@@ -255,7 +255,7 @@ class LinkedClusters(Scenario):
 
     @property
     def failed_back(self) -> list[Failback]:
-        """Those that were not given up."""
+        """The failbacks that were not given up."""
         return [each for each in self.failbacks.values() if each.given_up_s is None]
 
     def make_watch(self) -> Any:
@@ -341,7 +341,7 @@ class LinkedClusters(Scenario):
         await asyncio.gather(*[self.tasks[client.name] for client in clients])
 
     def _writers(self, site: Site, prefix: str, recorder: Recorder, values: Iterator[int], ledger: Ledger) -> list[Any]:
-        """Those of transactions, under the same transactional ids at both sites; and at the source one of the rest."""
+        """The transactional writers, with the same ids at both sites; at the source, the other writers as well."""
         writers: list[Any] = [
             LeavingWriter(
                 site,
@@ -397,7 +397,7 @@ class LinkedClusters(Scenario):
         return moved
 
     def _readers(self, ledger: Ledger) -> list[Any]:
-        """Of committed records at both sites, and of all at the destination."""
+        """The readers of committed records at both sites, and of all records at the destination."""
         settings: dict[str, Any] = {"topic": PAID, "partitions": PARTITIONS, "ledger": ledger}
         paid = [(PAID, number) for number in range(PARTITIONS)]
         return [
@@ -407,7 +407,7 @@ class LinkedClusters(Scenario):
         ]
 
     async def _read_all(self, readers: list[Any], ledger: Ledger) -> None:
-        """To the end of everything: those that read all along, and some that begin now."""
+        """Let the readers, and some that begin now, read to the end of everything."""
         settings: dict[str, Any] = {"topic": PAID, "partitions": PARTITIONS, "ledger": ledger}
         paid = [(PAID, number) for number in range(PARTITIONS)]
         audits: list[Any] = [
@@ -521,7 +521,7 @@ class LinkedClusters(Scenario):
             self.recorder.problems += lost_in_silence(self.source, self.recorder.history, PAID, kept)
 
     def _different_mirrors(self) -> list[str]:
-        """Where a copy of a mirror has other batches than the source's leader has, or did not end once."""
+        """A problem for each copy of a mirror that has other batches than the source's leader, or no single end."""
         logs = {name: batches_on(machine) for name, machine in self.world.machines.items()}
         leaders = {each.name: (host, each) for host, each in replicas(self.source, led=True)}
         epochs = first_own_epochs(self.destination)
@@ -562,6 +562,6 @@ def _open(name: str, log: Log) -> str:
 
 
 def _skipped_to(batches: dict[int, bytes]) -> int:
-    """Where a mirror goes on behind what its source had deleted, though its source may have it again since a crash."""
+    """The offset at which a mirror went on behind records that its source had deleted; a crash may bring those back."""
     empty = [offset for offset, batch in batches.items() if not BatchHeader.read(batch).record_count]
     return max(empty, default=-1) + 1

@@ -22,7 +22,7 @@ from tests.sim.producer_scan import ProducerScan
 
 @dataclass
 class Scanned:
-    """How far one segment was read, and where its batches lie."""
+    """The position up to which one segment was read, and the positions of its batches."""
 
     position: int
     next_offset: int

@@ -179,7 +179,7 @@ async def change_token(client: Client, connection: Connection, token: Token) -> 
 
 
 async def end_of_token(client: Client, connection: Connection, token: Token) -> int:
-    """When a token ends, as a node says to its owner; 0 where there is none. Raises OdradekError."""
+    """The expiry time of a token, as a node describes it to its owner; 0 if there is none. Raises OdradekError."""
     answer = await client.request(
         connection, DescribeDelegationTokenRequest(owners=None), DescribeDelegationTokenResponse
     )

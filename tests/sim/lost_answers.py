@@ -98,7 +98,7 @@ class _Heads:
 
 
 class AnswerScan:
-    """Which answers are under way to the end of a connection that asks."""
+    """Tracks the responses that a connection has yet to deliver to the client."""
 
     def __init__(self, loses: Callable[[ApiKey], bool]) -> None:
         """`loses` draws whether the answer of an API is lost."""
@@ -112,7 +112,7 @@ class AnswerScan:
             self._asked[correlation_id] = ApiKey(key)
 
     def lost_at(self, data: bytes) -> int | None:
-        """How many of the bytes that come are before the first answer that is lost; None where none is."""
+        """The number of received bytes before the first response that is lost; None if none is."""
         for at, (_, correlation_id) in self._answers.feed(data):
             key = self._asked.pop(correlation_id, None)
             if key is not None and self._loses(key):

@@ -24,7 +24,7 @@ _CONTAINERS = (dict, list, deque, set, frozenset)
 
 
 class Kind(Enum):
-    """How a walk treats an object."""
+    """The ways in which a walk treats an object."""
 
     BYTES = "count"
     DICT = "count, and go on with the values"
@@ -83,7 +83,7 @@ def too_large(root: object) -> Iterator[str]:
 
 
 def _kind_of(cls: type) -> Kind:
-    """How a walk treats objects of this class."""
+    """The way in which a walk treats objects of this class."""
     if issubclass(cls, bytes | bytearray):
         return Kind.BYTES
     if issubclass(cls, dict):

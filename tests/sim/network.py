@@ -50,7 +50,7 @@ class NetworkFaults:
 
 @dataclass
 class NetworkLinks:
-    """Which ways are open, and every connection; shared by all hosts."""
+    """The state of the network, which all hosts share: listeners, cuts and every connection."""
 
     loop: SimLoop
     random: Random
@@ -241,7 +241,7 @@ class SimTransport(asyncio.Transport):
     # -- opening ------------------------------------------------------------------------------------------------
 
     def open(self, factory: ProtocolFactory) -> None:
-        """On the accepting host: build its protocol."""
+        """Build the protocol on the accepting host."""
         if not self.dead:
             self.attach(factory())
 

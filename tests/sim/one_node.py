@@ -225,7 +225,7 @@ class OneNode(Scenario):
             self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
 
     def _who_waits(self, named: Sequence[tuple[Any, asyncio.Task[None]]], differs: list[str]) -> str:
-        """Which clients and members have not ended, and what else is awaited."""
+        """A line with the clients and members that have not ended, and other reasons to wait."""
         waiting = [who.name for who, task in named if not task.done()] + self.unfinished() + differs
         return f"waiting: {waiting}"
 

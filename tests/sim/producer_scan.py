@@ -110,7 +110,7 @@ class ProducerScan:
     # -- against the broker -----------------------------------------------------------------------------------------
 
     def compare(self, log: Log, disk: SimDisk, base: int) -> Iterator[str]:
-        """Where the broker says something else of this log. All of the log from `base` on was seen."""
+        """Yield the differences from the broker's state of this log. The whole log from `base` on was scanned."""
         if self._found_to is None:
             self._found_to = self._next_offset
             self._window_from = max(0, self._seen_bytes - LOOKED_BACK_BYTES)

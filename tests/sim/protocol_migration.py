@@ -32,7 +32,7 @@ JOIN_AGAIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENER
 
 
 class RolledOwnership(Ownership):
-    """Which member believes to own what at this moment, of those that the coordinator surely still counts as members.
+    """The owners of partitions by the members' own view, of members that the coordinator surely still has.
 
     A group whose last member goes and that starts again under the other protocol counts its epochs from the start, so
     that owners of the same epoch are two only where both are members at once.

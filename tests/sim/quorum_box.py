@@ -198,7 +198,7 @@ class QuorumRun(Scenario):
         return len(self.acknowledged)
 
     async def run(self) -> None:
-        """From the first start to the verdict."""
+        """Run from the first start to the last check."""
         async with self.watched():
             await self._run()
 
@@ -218,7 +218,7 @@ class QuorumRun(Scenario):
             await self._fill_the_leader()
 
     async def _fill_the_leader(self) -> None:
-        """From now on the leader cannot write: where two voters are left to elect another, writers need not wait."""
+        """Fill the leader's disk for good, if two other voters can elect another, and wait until a write succeeds."""
         machines = [machine for machine in self.world.machines.values() if isinstance(machine, QuorumMachine)]
         leader = next(each for each in machines if each.parts is not None and each.parts.driver.leads)
         assert leader.parts is not None

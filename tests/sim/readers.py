@@ -205,7 +205,7 @@ class Reader(Client):
         return count
 
     def read(self, key: tuple[str, int], data: bytes, refuses: Refuses) -> tuple[list[tuple[int, int]], int]:
-        """As `values_of` from where a partition stands; the leader epoch is kept, to be committed with an offset."""
+        """`values_of` from the position of a partition; it stores the leader epoch, to commit it with an offset."""
         found, next_offset, leader_epoch = values_of(data, self.positions[key], refuses)
         if leader_epoch >= 0:
             self._read_epochs[key] = leader_epoch

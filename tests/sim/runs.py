@@ -93,7 +93,7 @@ class Scenario:
 
     @property
     def operations(self) -> int:
-        """How much clients have done."""
+        """The number of operations of all clients."""
         return len(self.recorder.history)
 
     def make_watch(self) -> Watch:

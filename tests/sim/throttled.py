@@ -270,7 +270,7 @@ class ThrottledCluster(ManyNodes):
             probe.problem(f"{machine.name} keeps a connection back by a quota that is gone")
 
     async def _connection(self, client: Client, machine: Machine) -> Connection:
-        """To one node; a new one where the last has ended."""
+        """A connection to one node; a new one if the last has ended."""
         while True:
             try:
                 await client.cluster.metadata()

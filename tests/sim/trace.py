@@ -48,7 +48,7 @@ class Trace:
         self._settle()
 
     def digest(self) -> str:
-        """Of all that came so far."""
+        """The hash of all events so far."""
         self._settle(0)
         return self._hash.hexdigest()
 

@@ -72,7 +72,7 @@ def cycles(edges: dict[int, set[int]]) -> Iterator[list[int]]:
 
 
 def torn_transaction(analysis: Analysis) -> Iterator[Finding]:
-    """When all is read, a part of a transaction is there and a part is not."""
+    """A transaction of which a part was read and a part was not, after everything was read."""
     for operation in analysis.history:
         if not operation.transactional:
             continue
@@ -102,7 +102,7 @@ def stable_past_open(analysis: Analysis) -> Iterator[Finding]:
 
 
 def _highest_stable(analysis: Analysis) -> dict[Partition, tuple[list[int], list[int]]]:
-    """When it was said of each partition how far it is stable, in order, and the furthest that was said by then."""
+    """The times of the answers with each partition's last stable offset, and the highest one answered by then."""
     said: dict[Partition, tuple[list[int], list[int]]] = {}
     for operation in analysis.history:
         for step in operation.steps if operation.outcome is Outcome.OK else ():

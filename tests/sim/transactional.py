@@ -83,7 +83,7 @@ class TransactionalNode(Scenario):
             self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
 
     def topic_configs(self) -> dict[str, str]:
-        """Of the topic that is judged, beside those of every world."""
+        """The settings of the checked topic, beside those of every world."""
         return {}
 
     def make_reader(self, ledger: Ledger) -> CommittedReader:

@@ -1,4 +1,4 @@
-"""Which task waits for what: a line for each task of a world that goes on no more, and its line of source."""
+"""Describes the tasks of a world that makes no progress: a line for each task, with the line of source it waits at."""
 
 from __future__ import annotations
 

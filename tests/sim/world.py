@@ -57,7 +57,7 @@ SETTINGS = {
 
 
 def pause_s(random: Random, every_s: float) -> float:
-    """How long until something happens that happens once in `every_s` on the average (exponentially distributed).
+    """The seconds until an event that happens once in `every_s` on the average (exponentially distributed).
 
     Not `Random.expovariate`: the logarithm of the C library has another last bit on another processor, and a seed would
     be another run there.
@@ -389,7 +389,7 @@ class World:
                 self._restart(machine)
 
     def injected(self) -> dict[str, int]:
-        """How often which fault happened."""
+        """The number of times that each kind of fault happened."""
         total = dict(self.counts)
         machines = [*self.machines.values(), *self.gone]
         for source in [self.wires.injected, *(machine.disk.injected for machine in machines)]:

@@ -1,4 +1,4 @@
-"""How test files go to the workers of `make test`: Spark's to two of them, the long ones first, so all end together.
+"""Gives test files to the workers of `make test`: Spark's to two of them, the long ones first, so all end together.
 
 xdist gives a worker file after file, and by itself begins with the files of many tests: those with one test of two
 minutes would come last, and one worker would be at it alone. The files of Spark share a virtual machine, a broker and

@@ -1,4 +1,4 @@
-"""Which failures count as a catch of a planted bug, what is kept of it; and what the commands around the box refuse."""
+"""Failures that count as a find of a planted bug, the stored problem, and errors of the commands around simulations."""
 
 from __future__ import annotations
 

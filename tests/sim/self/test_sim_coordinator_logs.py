@@ -25,7 +25,7 @@ ROOM = range(0, 2000, 40)
 
 
 def made_on_a_full_disk(room_bytes: int) -> int:
-    """How many of the topic's logs there was no space for, in a run in which there is space a while later."""
+    """The number of the topic's logs that found no space at first, in a run in which there is space a while later."""
     world = World(1, faults.none())
     machine = world.add_machine("node-1", 1)
     unplaced: list[Any] = []

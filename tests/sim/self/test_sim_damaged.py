@@ -23,7 +23,7 @@ BY_NAME = {bug.name: bug for bug in DAMAGED}
 
 
 def hold(seed: int) -> int:
-    """How many batches a seed damages, all of which must be whole in the end."""
+    """Run a seed, after which all damaged batches must be repaired; return how many it damaged."""
     report = run_seed(seed, kind=DamagedCluster)
     assert not report.failed, failure(report)
     return report.faults.get("damaged batch", 0)

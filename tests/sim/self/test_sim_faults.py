@@ -49,7 +49,7 @@ def drawn(kind: type[Scenario], seed: int) -> list[str]:
 
 
 def all_kinds(kind: type[Scenario]) -> list[str]:
-    """Those that seeds of a world may have."""
+    """The kinds of faults that seeds of a world may have."""
     kinds = [each for each in faults.KINDS if kind in WITH_COPIES or each not in ONLY_WITH_COPIES]
     kinds += [*faults.NETWORK_KINDS, *faults.DISK_KINDS, "buggify"]
     return [each for each in kinds if kind is not QuorumRun or each not in faults.DISK_ERRORS]

@@ -164,7 +164,7 @@ def batches_before_a_snapshot_are_known_again_after_a_restart() -> None:
 
 
 def a_slow_request_is_not_overtaken() -> None:
-    """On one connection the answers come in the order of the requests, whichever is ready first."""
+    """The responses on one connection are in the order of the requests, whichever is ready first."""
 
     async def run() -> None:
         async with ScriptedListener() as listener:
@@ -209,7 +209,7 @@ def a_write_of_the_synced_offset_that_failed_half_way_is_no_other_offset() -> No
 
 
 def a_metadata_log_whose_restart_was_cut_short_opens_behind_its_snapshot() -> None:
-    """At whichever step of it the machine lost power, and whatever of its names is durable then."""
+    """The log opens at whichever step of the restart the machine lost power, and whichever names are durable then."""
 
     class DarkError(Exception):
         pass

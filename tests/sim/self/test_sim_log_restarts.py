@@ -33,10 +33,10 @@ def append(log: Log, number: int) -> None:
 
 
 def test_a_restart_that_was_cut_short_leaves_out_nothing() -> None:
-    """At whichever change the machine lost power or the process died, and whatever of its names is durable then.
+    """The test stops the machine or the process at each change, with each set of durable names.
 
-    The log's end is what its leader's log is asked for next, so it must not lie behind records that are in neither;
-    what was open in the old log is not open in the new one, which would never see its end.
+    A follower fetches from its log end offset, so that must not be behind records that are in neither log; a
+    transaction that was open in the old log is not open in the new one, which would never see its end.
     """
     for base, offset in ((4, 20), (30, 20)):  # ahead, out of a leader's range; back, to what a history shares
         last, died = 0, True

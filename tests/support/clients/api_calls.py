@@ -228,7 +228,7 @@ def values_in(records: Any) -> list[bytes | None]:
 
 
 def batch_count(records: Any) -> int:
-    """How many whole batches lie in fetched bytes."""
+    """The number of whole batches in fetched bytes."""
     return sum(1 for _ in read_batches(bytes_of(records)))
 
 

@@ -32,7 +32,7 @@ _LIBC = ctypes.CDLL(None)
 
 
 def _end_with_parent() -> None:
-    """In the driver's process before it is one: a test process that is killed leaves none behind."""
+    """Let the driver's process end with the test process, even if that is killed; runs in the driver's process."""
     if sys.platform == "linux":
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 

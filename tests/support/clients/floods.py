@@ -42,7 +42,7 @@ def flood(port: int, client_id: str) -> Iterator[None]:
 
 
 def latencies_ms(request: Callable[[], object], seconds: float) -> list[float]:
-    """How long each request takes, one every two milliseconds, for so long."""
+    """The latencies of requests that are sent for some seconds, each two milliseconds after the one before it."""
     latencies, ends = [], time.monotonic() + seconds
     while time.monotonic() < ends:
         began = time.monotonic()

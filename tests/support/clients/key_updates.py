@@ -60,7 +60,7 @@ class KeyUpdates:
                 return
 
     def updates(self, count: int) -> bytes:
-        """So many requests for new keys."""
+        """`count` requests for new keys."""
         return b"".join(self._update() for _ in range(count))
 
     def data(self, payload: bytes, *, padding: int = 0) -> bytes:

@@ -171,7 +171,7 @@ def _describe_cluster(version: int, topic_id: UUID) -> list[Any]:
 
 
 def _settings(request: Any, resource: Any, **fields: Any) -> list[Any]:
-    """Of topics, and of one resource of each other kind."""
+    """Requests for the settings of topics, and of one resource of each other kind."""
     kinds = {2: "x", 4: "1", 8: "1", 16: "metrics", 32: "x"}
     return [
         request(resources=[resource(resource_type=kind, resource_name=name)], **fields) for kind, name in kinds.items()

@@ -79,7 +79,7 @@ def picture(driver: Chrome, name: str) -> None:
 
 
 def _small(png: bytes) -> bytes:
-    """With a palette: pages have few colors."""
+    """The picture with a palette, which is smaller: pages have few colors."""
     from PIL import Image
 
     with Image.open(io.BytesIO(png)) as image:

@@ -61,7 +61,7 @@ class Renegotiation:
                 return bytes(heard)
 
     def asks(self, count: int) -> bytes:
-        """So many first messages of another handshake."""
+        """`count` first messages of another handshake."""
         offer = struct.pack(">BHHBB", 0, 2, _SUITE_NUMBER, 1, 0)  # no session, one suite, no compression
         body = struct.pack(">H", 0x0303) + os.urandom(_RANDOM_BYTES) + offer
         hello = struct.pack(">BBH", _CLIENT_HELLO, 0, len(body)) + body

@@ -53,7 +53,7 @@ class Steady(threading.Thread):
             self.acknowledged.append((value, time.monotonic()))
 
     def count_since(self, moment_s: float) -> int:
-        """How many were acknowledged since then."""
+        """The number of records that were acknowledged since then."""
         return sum(at_s >= moment_s for _, at_s in self.acknowledged)
 
     def longest_gap_s(self, since_s: float) -> float:

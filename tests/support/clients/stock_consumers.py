@@ -61,7 +61,7 @@ class StockConsumer(ABC):
 
     @abstractmethod
     def end_offset(self, partition: int) -> int:
-        """Where the partition ends, as the client asks for it when it computes its lag."""
+        """The end offset of the partition, as the client requests it to compute its lag."""
 
     @abstractmethod
     def close(self) -> None:

@@ -224,7 +224,7 @@ class Story:
         return written.transaction >= 0 and self.transactions[written.transaction].outcome is False
 
     def last_of_keys(self, end_offset: int) -> dict[bytes, Written]:
-        """Of each key the last record before `end_offset` that was not aborted."""
+        """The last record of each key before `end_offset` that was not aborted."""
         return {each.key: each for each in self.written if each.offset < end_offset and not self.is_aborted(each)}
 
     def check(self) -> None:

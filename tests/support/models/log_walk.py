@@ -118,7 +118,7 @@ class LogWalk:
         self._flush()
 
     def now_ms(self) -> int:
-        """Also the clock's port, with `monotonic_ms`."""
+        """The simulated time; with `monotonic_ms`, the port of the clock."""
         return self.clock_ms
 
     monotonic_ms = now_ms
@@ -351,7 +351,7 @@ class LogWalk:
         self._look_at_files()
 
     def _look_at_producers(self) -> None:
-        """Of each producer with a batch in the log the last sequence is known, and the window of its last batches."""
+        """Check the last sequence, and the window of last batches, of each producer with a batch in the log."""
         for producer in (*IDEMPOTENT, *TRANSACTIONAL):
             sent = [each for each in self.model.batches if each.producer_id == producer and not each.is_marker]
             if not sent:
@@ -381,7 +381,7 @@ class LogWalk:
             assert segment.indexes.max_timestamp_ms == newest, f"{segment.path}: the newest timestamp"
 
     def _look_at_batches(self) -> None:
-        """From some offset on, everything, in slices of some size."""
+        """Read everything from a random offset on, in slices of a random size, and compare."""
         log, model = self.log, self.model
         offset = self.random.randint(model.start, model.end)
         expected = [each for each in model.batches if each.last_offset >= offset]

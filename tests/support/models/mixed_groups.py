@@ -149,7 +149,7 @@ class MixedShard:
 
     @property
     def kind(self) -> str:
-        """Which protocol the group is of now."""
+        """The protocol of the group at this moment."""
         return "consumer" if self.machine.consumers.find(GROUP) is not None else "classic"
 
 

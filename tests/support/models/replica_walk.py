@@ -163,7 +163,7 @@ class WalkBroker:
 
     @property
     def listener(self) -> ListenerSpec:
-        """As a connection's: the others' requests come in by it."""
+        """The listener of a connection, over which the requests of the other replicas come in."""
         return ListenerSpec(settings().inter_broker_listener_name, "127.0.0.1", 0)
 
 
@@ -482,7 +482,7 @@ def written_epochs(log: Log) -> list[tuple[int, int]]:
 
 
 def contents(log: Log) -> dict[int, tuple[int, int]]:
-    """For each offset the epoch and checksum of the batch that holds it."""
+    """The epoch and the checksum of the batch at each offset."""
     held = {}
     for _, header in read_batches(file_bytes(log)):
         for offset in range(header.base_offset, header.last_offset + 1):

@@ -82,10 +82,10 @@ def _fill(home: Path, make: Callable[[Path], None]) -> Path:
 
 
 def write_options(archive: Path) -> tuple[str, ...]:
-    """For a JVM that writes an archive of all that it has loaded when it ends."""
+    """The options of a JVM that, when it ends, writes an archive of all classes that it has loaded."""
     return (*_SILENT, f"-XX:ArchiveClassesAtExit={archive}")
 
 
 def read_options(archive: Path | None) -> tuple[str, ...]:
-    """For a JVM that uses an archive; none where there is no archive."""
+    """The options of a JVM that uses an archive; none if there is no archive."""
     return (*_SILENT, f"-XX:SharedArchiveFile={archive}") if archive is not None and archive.exists() else ()

@@ -29,7 +29,7 @@ class Cluster(ProcessCluster):
     """
 
     def __init__(self, *given: Any, **named: Any) -> None:
-        """As `ProcessCluster`."""
+        """Take the arguments of `ProcessCluster`."""
         super().__init__(*given, **named)
         for node in self.nodes.values():
             node.stop_timeout_s = PATIENCE_S

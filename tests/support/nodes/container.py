@@ -74,11 +74,11 @@ class Containerfile:
 
 
 class Namespace:
-    """Where the commands of a Containerfile run.
+    """The namespace in which the commands of a Containerfile run.
 
     Args:
         folder: holds `opt` and `lib`, which are mounted at /opt and /var/lib.
-        user: who runs them.
+        user: the user id of the commands.
     """
 
     def __init__(self, folder: Path, user: int) -> None:

@@ -85,7 +85,7 @@ class _Server:
             os.close(end)
 
     def _become(self, request: dict[str, Any], output: int) -> None:
-        """In what was forked: nothing of the server is left, and all is as the request says."""
+        """Set up the forked process: close everything of the server, and apply the request."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -35,7 +35,7 @@ LIMITS = sorted({value for name, value in vars(resource).items() if name.startsw
 
 
 class ForkedProcess:
-    """As a subprocess.Popen: the fork server is its parent, waits for it and writes how it ended into a pipe."""
+    """A process like a subprocess.Popen; its parent is the fork server, which writes its exit code into a pipe."""
 
     def __init__(self, pid: int, command: Sequence[str], end: BinaryIO) -> None:
         self.pid = pid
@@ -162,7 +162,7 @@ def node_environment() -> dict[str, str]:
 
 
 def begin_in_a_group(command: Sequence[str], environment: Mapping[str, str], output: BinaryIO) -> RunningProcess:
-    """As NodeProcess begins its process; forked, where that is the same."""
+    """Start a process as NodeProcess does; fork it if that has the same result."""
     if forks().can_start(command, environment):
         return forks().start(command, environment, output, own_group=True)
     return run_command(command, environment, output)

@@ -89,7 +89,7 @@ class Realm(ServerProcess):
 
     @property
     def variables(self) -> dict[str, str]:
-        """Of a process that uses this realm."""
+        """The environment variables of a process that uses this realm."""
         return {
             "KRB5_CONFIG": str(self.config),
             "KRB5CCNAME": f"FILE:{self.directory}/no-tickets",

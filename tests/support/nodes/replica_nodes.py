@@ -145,7 +145,7 @@ class ReplicaNode:
         return self.partition(partition_id).log
 
     def append(self, *values: bytes, partition_id: int = 0, acks: int = 1) -> AppendInfo:
-        """As a producer would, to this leader."""
+        """Append values to this leader, as a producer would."""
         data = bytearray(batch(*values))
         return self.partition(partition_id).append_as_leader(
             [data], [header_of(bytes(data))], required_acks=acks, now_ms=self.clock.now_ms()

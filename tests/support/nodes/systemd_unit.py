@@ -75,7 +75,7 @@ class Unit:
         return self.environment[found[1]] if found[1] else "$"
 
     def start(self) -> None:
-        """As `systemctl start`: it returns when the node has said that it serves."""
+        """Start the node as `systemctl start` does; return when the node has notified that it serves."""
         formatted = self._run(self.command("ExecStartPre"), self.environment)
         assert formatted == 0 or self.settings["ExecStartPre"][0].startswith("-")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices, self.output.open("ab") as output:

@@ -78,10 +78,10 @@ def tokens_of(text: str) -> list[Token]:
 
 
 def place_in(source: str, right: str) -> Place:
-    """Where the text of a bug is.
+    """The place of a bug's text in a source.
 
     Raises:
-        LookupError: nowhere, or in several places.
+        LookupError: the text is nowhere, or in several places.
     """
     tokens, wanted = tokens_of(source), tokens_of(right)
     found = [place for place, _ in _places(tokens, wanted)]
@@ -106,7 +106,7 @@ def _places(tokens: list[Token], wanted: list[Token]) -> list[tuple[Place, Token
 
 
 def _renamed(wanted: list[Token], run: list[Token]) -> dict[str, str] | None:
-    """Which names differ; None where anything else does, or a name in two ways, or too many of them."""
+    """The names that differ; None if anything else differs, or a name in two ways, or too many of them."""
     spelt: dict[str, str] = {}
     for mine, theirs in zip(wanted, run, strict=True):
         if mine.is_name != theirs.is_name or not (mine.is_name or mine.text == theirs.text):
