@@ -44,7 +44,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several workers share the tests, the longest files are begun first."""
+    """Begin with the longest files if several workers share the tests."""
     if hasattr(config, "workerinput"):
         items[:] = longest_first(items)
 
@@ -80,6 +80,6 @@ def own_node(tmp_path: Path) -> Iterator[Node]:
 
 
 def assert_no_traceback(node: Node) -> None:
-    """For all requests: an error that a client can cause is one line in the log, and never our own stack."""
+    """Check that the log of a node has no stack: an error that a client can cause is one line."""
     said = node.log_text()
     assert "Traceback" not in said, said[max(0, said.index("Traceback") - 500) :][:3000]

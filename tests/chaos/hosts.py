@@ -33,7 +33,7 @@ class Hosts:
         self._cuts: set[tuple[str, str]] = set()
 
     def launchers(self) -> dict[str, tuple[str, ...]]:
-        """By address, the command that starts a process on that machine."""
+        """The words before a command that start it on a machine, by the machine's address."""
         return {address: ("ip", "netns", "exec", self._name(address)) for address in self.addresses}
 
     def make(self) -> None:

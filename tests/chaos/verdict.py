@@ -51,9 +51,9 @@ def leaders(cluster: ProcessCluster, topic: str) -> dict[int, int]:
 
 
 def whole(cluster: ProcessCluster, topic: str, copies: int) -> dict[int, tuple[int, int]]:
-    """By partition the leader and its epoch, where every broker says the same and that all copies are in sync; else {}.
+    """The leader and its epoch by partition, if all brokers agree and all replicas are in sync; else {}.
 
-    Every broker is asked, each itself: one that was cut off may go by the state before the cut for some time.
+    It asks each broker, because one that was cut off may have the state before the cut for some time.
     """
     said = []
     for node in cluster.brokers:
@@ -157,7 +157,7 @@ def _against_the_topic(
 
 
 def _in_the_logs(cluster: ProcessCluster, topic: str, partition: int, lost: set[str]) -> str:
-    """For the one who looks for the cause: how many of these records each replica has, and where its log ends."""
+    """How many of these records each replica has, and its log end offset: a hint at the cause."""
     texts = []
     for node in cluster.brokers:
         data = log_bytes(node, topic, partition)

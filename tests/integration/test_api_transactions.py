@@ -83,7 +83,7 @@ class Committed:
             time.sleep(0.01)
 
     def values(self) -> list[bytes]:
-        """As a client filters: records of aborted transactions and markers are dropped."""
+        """The values that a client returns: it drops markers and the records of aborted transactions."""
         answer = self.calls.read(self.topic, isolation_level=1)
         assert answer.last_stable_offset == self.stable()
         data = bytes_of(answer.records)

@@ -98,7 +98,7 @@ def test_a_clients_batched_add_partitions(open_node: Node, topic: str, version: 
 
 @pytest.mark.parametrize("api_key", FOR_CONTROLLERS_ALONE, ids=lambda key: ApiKey(key).name)
 def test_a_controllers_request_closes_a_clients_connection(open_node: Node, api_key: ApiKey) -> None:
-    """As in Apache Kafka, which has no answer for it on that listener either; ApiVersions does not name it."""
+    """Apache Kafka has no response for it on that listener, either; ApiVersions does not list it."""
     spec = API[api_key]
     with Calls(open_node.port) as calls:
         reported = calls.request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())

@@ -57,7 +57,7 @@ def test_topics_as_a_table(node: Node) -> None:
 
 
 def test_a_name_is_whole_in_every_table(node: Node) -> None:
-    """Where the output is piped a table is as wide as it needs; a narrow terminal shows the rest in the next line."""
+    """A table in a pipe is as wide as it needs; a narrow terminal shows the rest in the next line."""
     name = "a-name-of-ninety-characters-" + "x" * 60 + "-z"
     create_topic(node.bootstrap, name)
     piped = odradek(node.bootstrap, "topics", "describe", name)

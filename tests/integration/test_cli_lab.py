@@ -14,7 +14,7 @@ from odradek.cli.lab.workbench import Workbench
 def test_a_scene_is_as_expected_and_differences_are_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside a scene there is one with a wrong expectation, as a bug would make one."""
+    """A second scene has a wrong expectation, as if there was a bug."""
 
     def wrong(bench: Workbench) -> None:
         """Brokers count to two."""

@@ -163,7 +163,7 @@ def test_to_the_end_as_it_was_though_more_arrives(node: Node) -> None:
 
 
 def test_a_write_cut_short_by_a_signal_loses_nothing(node: Node) -> None:
-    """As by Ctrl-Z and `fg`, while the reader of the pipe is slow and Python's output is unbuffered."""
+    """Ctrl-Z and `fg` interrupt a write while the reader of the pipe is slow and Python's output is unbuffered."""
     create_topic(node.bootstrap, "cut")
     lines = [b"line %d" % number + b"." * 40 for number in range(5000)]
     produce_all(node.bootstrap, "cut", [(None, line) for line in lines])

@@ -59,7 +59,7 @@ def write(cluster: ProcessCluster, topic: str, start: int, count: int) -> list[b
 
 
 def directories(cluster: ProcessCluster, topic: str) -> dict[str, set[int]]:
-    """Which brokers have a directory of each partition."""
+    """The brokers that have a directory of each partition."""
     found: dict[str, set[int]] = {}
     for node in cluster.brokers:
         for path in node.plan.data_dir.glob(f"{topic}-[0-9]"):

@@ -1,6 +1,6 @@
-"""How stock consumers commit, and what they read again or never after a stop: four clients, the same expectations.
+"""Stock consumers commit, and read records again or never after a stop: four clients, the same expectations.
 
-`close` without automatic commits stands for a crash here: of what was read, the group knows what was committed.
+`close` without automatic commits stands for a crash here: the group knows only the committed offsets.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def test_surplus_members_are_idle_until_they_are_needed(join: Join) -> None:
 
 
 def test_a_member_that_comes_back_with_its_id_goes_on_alone(node: Node, kind: str) -> None:
-    """By its group.instance.id it has its partitions again, and the other one's were never taken away."""
+    """With its group.instance.id it gets its partitions again, and the other member never lost its own."""
     name, group = fresh_name("static"), fresh_name("group")
     create_topic(node.bootstrap, name, 2)
     member = partial(KINDS[kind], node.bootstrap, group, name)

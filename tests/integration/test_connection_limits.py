@@ -1,4 +1,4 @@
-"""How many connections a node takes, at one time and per second, for all listeners and for one (KIP-402, 612)."""
+"""The limits of connections, at one time and per second, for all listeners and for one (KIP-402, 612)."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ def test_what_the_issuer_refuses_gets_a_line(
 async def test_behind_a_proxy_with_tls_cookies_are_for_tls(
     issuer: TokenIssuer, certificates: Certificates, outside: httpx.Client
 ) -> None:
-    """By the console's own address alone: no proxy is trusted here, and none says anything."""
+    """The console decides this by its own address alone: it trusts no proxy here, and no proxy sends headers."""
     issuer.person = {"sub": "alice"}
     config = OidcConfig(
         issuer.url, CLIENT, "https://console.example.org", secret=SECRET, authorities=str(certificates.ca)

@@ -106,7 +106,7 @@ def broker(
 
 
 def replace(pod: Pod) -> None:
-    """As a StatefulSet does, which goes on when the new pod is ready."""
+    """Replace a pod as a StatefulSet does, which goes on when the new pod is ready."""
     if "lifecycle" in pod.container:
         done = pod.pre_stop()
         assert done.returncode == 0, done.stdout

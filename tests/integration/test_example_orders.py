@@ -99,7 +99,7 @@ def written(bootstrap: str, topic: str) -> list[tuple[str, int]]:
 
 
 def assert_in_order(states: list[tuple[str, int]]) -> None:
-    """Of each order one state after the other, none twice, none left out."""
+    """Check that the states of each order are in sequence, none twice, none left out."""
     last: Counter[str] = Counter()
     for order, number in states:
         assert number == last[order] + 1, f"{order}: {number} after {last[order]}"
@@ -114,7 +114,7 @@ def await_states(bootstrap: str, count: int) -> None:
 
 
 def test_a_follower_shows_that_it_lives_and_ends_at_ctrl_c(node: Node) -> None:
-    """Before the topic is there, when it is given partitions, while events come, and at the end."""
+    """It prints lines before the topic exists, when it is assigned partitions, while events come, and at the end."""
     with program(node.bootstrap, "follow", "--group", "seen") as following:
         assert following.stdout is not None
         lines = iter(following.stdout.readline, "")

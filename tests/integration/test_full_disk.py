@@ -237,7 +237,7 @@ VALUE_BYTES = 1000
 
 
 def time_of(number: int) -> int:
-    """From the first `BATCHES` to what follows so long that a segment begins there whose segment.ms is `SEGMENT_MS`."""
+    """The time of a record; behind the first `BATCHES` it jumps by more than `SEGMENT_MS`, so that a segment rolls."""
     return TIME_MS + number + (number >= BATCHES) * 2 * SEGMENT_MS
 
 

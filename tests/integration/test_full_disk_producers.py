@@ -54,7 +54,7 @@ class Load:
         )
 
     def write(self, count: int) -> None:
-        """So many records to each partition."""
+        """Produce `count` records to each partition."""
         for _ in range(count):
             for partition, values in enumerate(self.sent):
                 values.append(b"%06d" % len(values) + bytes(1000))
@@ -62,7 +62,7 @@ class Load:
         self._producer.poll(0.05)
 
     def unanswered(self, node_id: int) -> int:
-        """How many requests a node has not answered yet."""
+        """The number of requests that a node has not answered yet."""
         self._producer.poll(0.05)
         return self._unanswered.get(node_id, 0)
 

@@ -104,7 +104,7 @@ def test_static_members_are_rolled_in_place(quick_node: Node, closing: ExitStack
 
 
 def test_a_consumer_joins_a_classic_group_in_its_first_rebalance(tmp_path: Path, closing: ExitStack) -> None:
-    """Which has no generation then, and in this test would not have one before its session is over."""
+    """The group has no generation then; the delay of the rebalance here is longer than the session of its member."""
     delay = {"group.initial.rebalance.delay.ms": int(SESSION_S * 2000)}
     node = closing.enter_context(Node(tmp_path, SETTINGS | delay))
     fleet = Fleet(node, "first-rebalance", "range")

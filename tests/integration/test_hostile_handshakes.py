@@ -52,7 +52,7 @@ def node(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -
 
 
 def client_hello() -> bytes:
-    """How an honest client begins."""
+    """The ClientHello of an honest client."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
     with contextlib.suppress(ssl.SSLWantReadError):
@@ -122,7 +122,7 @@ def alerts(rng: random.Random) -> bytes:
 
 
 def old_hello(rng: random.Random) -> bytes:
-    """Of SSL 2."""
+    """A ClientHello of SSL 2."""
     return b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10" + rng.randbytes(37)
 
 

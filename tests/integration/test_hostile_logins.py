@@ -68,7 +68,7 @@ EVERY_ACL = AclBindingFilter(
 
 
 class LiarsNode(SaslNode):
-    """Beside the listener for logins it has one where certificates say who a client is; the plain one may do all."""
+    """A node with a listener for logins and one for client certificates; clients of the plain one may do everything."""
 
     def __init__(self, directory: Path, certificates: Certificates) -> None:
         self.mutual_port = free_port()
@@ -99,7 +99,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[LiarsNode]:
-    """With a canary for as long as the tests last."""
+    """A node; a canary checks its pauses as long as the tests last."""
     with LiarsNode(tmp_path_factory.mktemp("node"), certificates) as node:
         node.add_alice()
         create_topic(node.bootstrap, TOPIC)
@@ -295,7 +295,7 @@ def allow(
 
 
 def change(node: LiarsNode, wanted: list[AclBinding]) -> None:
-    """In place of all ACLs, these."""
+    """Replace all ACLs by these."""
     client = AdminClient({"bootstrap.servers": node.bootstrap})
     for future in client.delete_acls([EVERY_ACL]).values():
         future.result(60)

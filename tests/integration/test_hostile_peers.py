@@ -69,7 +69,7 @@ def canary(node: Node) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def everybody_else_is_served(node: Node, canary: str) -> Iterator[None]:
-    """After each test another client's record is taken without ado, and the node's log has no stack."""
+    """Check after each test that the node accepts another client's record at once, and that its log has no stack."""
     yield
     chirp = str(len(CHIRPS[canary])).encode()
     before = node.cpu_s()

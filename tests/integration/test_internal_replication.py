@@ -24,7 +24,7 @@ BESIDE = 0.2
 
 
 class Counted(TwoSided):
-    """Others find each listener of each node behind a relay that counts."""
+    """A cluster in which clients and nodes reach each listener of each node through a relay that counts bytes."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -53,7 +53,7 @@ def cluster(tmp_path: Path) -> Iterator[Counted]:
 
 
 def write_and_read(cluster: Counted) -> dict[str, int]:
-    """As a client of EXTERNAL; returns the bytes that crossed each listener until what was written was on all nodes."""
+    """Write and read as a client of EXTERNAL; return the bytes over each listener until all nodes have the records."""
     bootstrap, client = f"127.0.0.1:{cluster.ports[1]}", cluster.certificates.client()
     admin = AdminClient({"bootstrap.servers": bootstrap, **client})
     admin.create_topics([NewTopic("t", 3, 3, config={"min.insync.replicas": "3"})])["t"].result(60)

@@ -295,7 +295,7 @@ def test_produce_says_that_its_library_has_no_kerberos(place: Place, tmp_path: P
 
 
 def test_nodes_log_in_to_each_other(place: Place, tmp_path: Path) -> None:
-    """To brokers and to controllers, each by the one keytab of its listeners."""
+    """They log in to brokers and to controllers, each with the one keytab of its listeners."""
     place.realm.add("kafka/127.0.0.1")
     entry = jaas("kafka/127.0.0.1", place.realm.keytab("kafka/127.0.0.1"))
     settings = {

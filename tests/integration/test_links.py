@@ -65,7 +65,7 @@ def dumped(node: Node, topic: str) -> str:
 
 
 def earliest(node: Node, topic: str) -> int:
-    """Where a log starts; -1 while there is none."""
+    """The log start offset; -1 while there is no log."""
     partition = TopicPartition(topic, 0)
     client = AdminClient({"bootstrap.servers": node.bootstrap})
     try:

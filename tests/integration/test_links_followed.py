@@ -50,7 +50,7 @@ def alter(here: Node, **settings: str) -> None:
 
 
 def own_settings(node: Node, topic: str) -> dict[str, str]:
-    """Those that were set on a topic."""
+    """The settings that were set on a topic."""
     found = odradek(node.bootstrap, "configs", "describe", "--topic", topic, "--json").json
     return {each["name"]: each["value"] for each in found[0]["configs"]}
 

@@ -1,4 +1,4 @@
-"""How far a link is, and what keeps it: by the command and the metrics; and how much it may fetch in a second."""
+"""The lag of a link and its reason, by the command and the metrics; and the limit of bytes that it fetches a second."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_a_topic_that_was_promoted_is_an_ordinary_one(source: Node, here: Node) 
 
 
 def ends_of_mirror(folder: Path) -> int:
-    """How many control batches of no producer a log has."""
+    """The number of control batches without producer id in a log: the ends of its mirror."""
     data, position, count = memoryview(log_of(folder)), 0, 0
     while position < len(data):
         header = BatchHeader.read(data[position:])

@@ -18,7 +18,7 @@ from tests.support.waiting import PATIENCE_S, eventually
 
 
 def leader_of(cluster: ProcessCluster, *, other_than: int = -1) -> int:
-    """As a node that runs knows it."""
+    """The leader, as a running node knows it."""
 
     def found() -> int:
         node = next(each for each in cluster.brokers if each.running)
@@ -92,7 +92,7 @@ def isr(cluster: ProcessCluster) -> list[set[int]]:
 
 
 def change_a_setting(source: str, here: str, change: str) -> None:
-    """And return when it has followed."""
+    """Change a setting at the source; return when the link has copied it."""
 
     def settings() -> list[str]:
         (found,) = odradek(here, "configs", "describe", "--topic", TOPIC, "--json").json

@@ -78,7 +78,7 @@ def files_with(directory: Path, text: str) -> list[str]:
 
 
 def down(node: Node) -> dict[str, float]:
-    """Since when the link's source does not answer, by the reason."""
+    """The seconds since the link's source stopped answering, by the reason."""
     found = scrape(metrics_address(node)).get("odradek_link_down_seconds", {})
     return {dict(at)["reason"]: value for at, value in found.items()}
 

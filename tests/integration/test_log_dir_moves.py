@@ -81,7 +81,7 @@ def wait_until_moved(calls: Calls, topic: str, target: str, partition: int = 0) 
 
 
 def wait_until_begun(calls: Calls, topic: str, target: str) -> None:
-    """Until some of it is copied."""
+    """Wait until a part of it is copied."""
     deadline = time.monotonic() + PATIENCE_S
     while target not in (found := where(calls, topic)) or not found[target].partition_size:
         assert time.monotonic() < deadline, f"nothing of {topic} is in {target}"

@@ -29,12 +29,12 @@ def say(port: int, words: bytes) -> None:
 
 
 def closed(connections: list[socket.socket]) -> list[socket.socket]:
-    """Those that the node has ended: it sends nothing on any of them."""
+    """The connections that the node has closed; it sends nothing on any of them."""
     return select.select(connections, [], [], 0)[0]
 
 
 def counted(lines: list[str]) -> int:
-    """How many events lines stand for."""
+    """The number of events that lines stand for."""
     return sum(int(found[1]) if (found := re.search(r" repeated=(\d+) ", line)) else 1 for line in lines)
 
 

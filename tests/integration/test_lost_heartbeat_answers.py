@@ -53,7 +53,7 @@ def test_a_member_gives_up_a_half_though_it_did_not_hear_so_at_first(tmp_path: P
                 return len(consumer.assignment())
 
             def beat(**fields: Any) -> int:
-                """How many partitions the other member is given."""
+                """The number of partitions that the other member is assigned."""
                 nonlocal epoch
                 request = ConsumerGroupHeartbeatRequest(group_id=TOPIC, member_id="m", **fields)
                 answer = wire.request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)

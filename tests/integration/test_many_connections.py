@@ -117,7 +117,7 @@ def is_served(wire: Wire) -> bool:
 
 
 def ended(wires: list[Wire]) -> list[Wire]:
-    """Those that the node closes: waits for the first, then until a second brings no more."""
+    """The connections that the node closes: wait for the first, then until none is closed for a second."""
     found: list[Wire] = []
     while True:
         left = {wire.socket: wire for wire in wires if wire not in found}

@@ -27,7 +27,7 @@ def test_it(odradek_broker):
 
 @pytest.fixture
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where compiled modules are; there are none at first, so that each is compiled once, with its warnings."""
+    """The folder of compiled modules, empty at first, so that each is compiled once, with its warnings."""
     return tmp_path_factory.mktemp("compiled")
 
 
@@ -48,7 +48,7 @@ def run_tests(directory: Path, compiled: Path) -> None:
 
 
 def test_every_snippet_of_the_page_runs_as_it_is_written(tmp_path: Path, compiled: Path) -> None:
-    """And pytest rewrites nothing of a broker that runs beside the tests."""
+    """pytest rewrites no module of a broker that runs beside the tests."""
     snippets = SNIPPET.findall(PAGE.read_text())
     assert len(snippets) == 7
     for number, snippet in enumerate(snippets):

@@ -116,7 +116,7 @@ async def test_a_leader_that_was_paused_is_no_leader_when_it_returns(controllers
 
 @pytest.mark.parametrize("settings", [{"controller.quorum.fetch.timeout.ms": round(FETCH_TIMEOUT_S * 1000)}])
 async def test_a_pause_of_all_voters_expires_no_session(controllers: list[QuorumProcess]) -> None:
-    """As on a machine with too much to do: without it they would depose their leader each time, one after the other."""
+    """A busy machine pauses processes so; voters must not replace their leader each time."""
     kept = number = 0
     while kept < 2:
         leader = await leader_of(controllers)

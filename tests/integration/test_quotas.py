@@ -82,7 +82,7 @@ def entities(answer: Any) -> list[dict[str, str | None]]:
 
 
 def seconds_until_served(calls: Calls) -> float:
-    """How long a connection takes to answer something."""
+    """The seconds until a connection answers a small request."""
     began = time.monotonic()
     calls.request(ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="a", client_software_version="1"))
     return time.monotonic() - began
@@ -156,7 +156,7 @@ def test_a_producer_above_its_quota_is_answered_and_waits(port: int, version: in
 
 
 def test_each_request_is_counted_by_its_own_client_id(port: int) -> None:
-    """Of several clients on one connection, and after the quotas have changed under it."""
+    """Several clients share one connection, and quotas change while it is open."""
     slow, fast = fresh_name("app"), fresh_name("app")
     set_quotas(port, {"client-id": slow}, producer_byte_rate=10_000)
     with Calls(port) as calls:
@@ -405,7 +405,7 @@ def test_topics_beyond_the_mutation_quota_are_refused(port: int) -> None:
 
 
 def test_topics_that_come_to_be_by_use_are_paid_for(port: int) -> None:
-    """By the client that asked for them first; it asks for the others again."""
+    """The client that requests a topic first pays for it, and has to request the next one again."""
     mine, first, second = fresh_name("app"), fresh_name(), fresh_name()
     set_quotas(port, {"client-id": mine}, controller_mutation_rate=0.01)
 

@@ -1,4 +1,4 @@
-"""How exact quotas are over half a minute; `test_quotas` has the short forms."""
+"""The accuracy of quotas over half a minute; `test_quotas` has the short forms."""
 
 from __future__ import annotations
 

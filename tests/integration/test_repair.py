@@ -299,7 +299,7 @@ async def test_a_diverging_replica_repairs_nothing(cluster: ReplicaCluster) -> N
 
 
 async def test_a_compacted_segment_is_made_again(cluster: ReplicaCluster) -> None:
-    """Where the other replica has compacted away what is damaged here, sizes differ: the segment is replaced."""
+    """The other replica has compacted the damaged records away, so sizes differ: the whole segment is replaced."""
     await cluster.add(1, 2)
     cluster.create([1, 2])
     overrides = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}

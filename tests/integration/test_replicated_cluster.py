@@ -52,7 +52,7 @@ def leader_of(cluster: ProcessCluster) -> int:
 
 
 def in_sync(cluster: ProcessCluster, *node_ids: int) -> None:
-    """As every broker knows it: one answer alone may be from before the last of them went."""
+    """Wait until every broker has this in-sync set: one answer alone may be older than the last change."""
     running = [node for node in cluster.brokers if node.running and not node.paused]
     wanted = sorted(node_ids)
     eventually(lambda: all(isr_at(node) == wanted for node in running), f"{node_ids} are in sync")

@@ -37,7 +37,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[ReplicaCluster]:
 
 
 async def caught_up(cluster: ReplicaCluster, leader: int, *followers: int) -> None:
-    """Until all have the leader's log and its watermark."""
+    """Wait until all followers have the leader's log and its high watermark."""
     log = cluster.nodes[leader].log()
     for each in followers:
         node = cluster.nodes[each]

@@ -74,7 +74,7 @@ def test_a_rolling_restart_moves_each_leader_once_and_refuses_no_request(trio: C
 
 
 def test_a_stopping_leader_closes_connections_and_refuses_no_request(trio: Cluster) -> None:
-    """Where the named leader does not know it yet, or requests are in flight, librdkafka waits for a second."""
+    """A refusal would make librdkafka wait for a second, if the new leader is not ready or others are in flight."""
     client = admin(trio.bootstrap_servers)
     make(trio, client, "left")
     leaving = next(node for node in trio.brokers if node.node_id == topic_at(node, "left").partitions[0].leader_id)

@@ -305,7 +305,7 @@ def test_a_session_ends_without_reauthentication(tmp_path: Path) -> None:
 
 
 def test_our_own_client_takes_another_connection_before_its_session_ends(tmp_path: Path) -> None:
-    """Not while an answer is waited for."""
+    """A connection with an open request is kept until the response is there."""
     asked = MetadataRequest(topics=[])
     who = Credentials("PLAIN", "alice", PASSWORDS["PLAIN"], RealRandom())
 
@@ -396,7 +396,7 @@ def quota_of_alice(node: SaslNode) -> Iterator[None]:
     ("user", "password", "waits"), [("alice", "plain-secret", True), ("admin", "admin-secret", False)]
 )
 def test_a_quota_is_that_of_the_user_who_logs_in(node: SaslNode, user: str, password: str, waits: bool) -> None:
-    """Before its login it is `User:ANONYMOUS`, with the same client id."""
+    """Before its login a client is `User:ANONYMOUS`, with the same client id."""
     topic = fresh_name()
     create_topic(node.bootstrap, topic)
     with Calls(node.sasl_port, client_id="app") as calls:

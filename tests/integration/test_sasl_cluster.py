@@ -97,7 +97,7 @@ def counting_issuer(certificates: Certificates) -> Iterator[CountingIssuer]:
 
 
 def test_nodes_log_in_to_each_other_by_tokens(tmp_path: Path) -> None:
-    """To brokers by those of an issuer, which end while they run; to controllers by one in a file."""
+    """They log in to brokers with tokens of an issuer, which expire meanwhile; to controllers with one in a file."""
     certificates = Certificates(tmp_path / "certificates")
     trust = f'ssl.truststore.type="PEM" ssl.truststore.location="{certificates.ca}"'
     with counting_issuer(certificates) as issuer:

@@ -34,7 +34,7 @@ def fill(servers: str) -> None:
 
 
 def flip_a_bit(directory: Path) -> tuple[Path, bytes]:
-    """In the middle of the second segment, which the broker wrote since it started; returns what was there."""
+    """Flip a bit in the middle of the second segment, which the broker has written; return its path and old bytes."""
     path = sorted((directory / f"{TOPIC}-0").glob("*.log"))[1]
     before = path.read_bytes()
     with path.open("r+b") as file:

@@ -80,7 +80,7 @@ def test_a_client_without_a_certificate_or_trust_is_refused(cluster: SecuredClus
 
 
 def read_byte(address: str, context: ssl.SSLContext) -> bytes:
-    """With TLS 1.3 a client learns what the server thinks of it once it reads."""
+    """Read one byte; with TLS 1.3 a client learns only from a read that the server has refused it."""
     host, _, port = address.partition(":")
     with (
         socket.create_connection((host, int(port)), 60) as raw,

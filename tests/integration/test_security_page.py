@@ -155,7 +155,7 @@ def test_the_quotas_of_the_page_are_set(tmp_path: Path) -> None:
 
 
 def test_each_command_of_the_page_is_run() -> None:
-    """By one of the tests here, or those that are named; what installs packages is not."""
+    """The tests here, or in the named files, run every command, except those that install packages."""
     of_plain = PAGE[PAGE.index("## From a plain cluster") :]  # test_secure_a_plain_cluster.py
     kerberos = PAGE[PAGE.index("### Kerberos") : PAGE.index("### Before a login")]  # packages
     certs = PAGE[PAGE.index("### In five") : PAGE.index("### A listener with TLS")]  # test_cli_certs.py

@@ -22,7 +22,7 @@ PATIENT: dict[str, Any] = {"operation_timeout": 90, "request_timeout": 100}
 
 @pytest.fixture
 def cluster(odradek_cluster: Cluster) -> Cluster:
-    """As a user takes it: by the plugin's fixture."""
+    """The cluster of the plugin's fixture, as users get it."""
     return odradek_cluster
 
 

@@ -32,7 +32,7 @@ def in_sync(cluster: Cluster) -> None:
 
 
 def is_led_by_others(node: NodeProcess, victim: NodeProcess) -> bool:
-    """As a broker knows it."""
+    """Whether other brokers lead all partitions, as one broker knows it."""
     return all(each.leader_id not in (-1, victim.node_id) for each in topic_at(node, TOPIC).partitions)
 
 

@@ -94,7 +94,7 @@ def test_a_produce_and_a_fetch_pass_what_the_page_names(broker: EmbeddedBroker, 
 
 
 def assert_most_is_on_the_way(*ways: Trace) -> None:
-    """Of the six files' lines, more than half are of functions that a Produce or a Fetch passes."""
+    """Check that more than half of the six files' lines are in functions that a Produce or a Fetch passes."""
     files = SIX.findall(PAGE.read_text())
     assert len(files) == 6
     whole = sum(len((PACKAGE / file).read_text().splitlines()) for file in files)

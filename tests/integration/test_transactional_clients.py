@@ -93,7 +93,7 @@ class KafkaPython:
 
 
 class Aiokafka:
-    """Over an event loop that runs only while it is asked for something."""
+    """aiokafka over an event loop that runs only during calls."""
 
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
         self._runner = asyncio.Runner()

@@ -13,7 +13,7 @@ from tests.support.nodes.node import Node
 
 
 def test_a_record_after_a_refused_one_has_the_reason(node: Node) -> None:
-    """And not the state of the client."""
+    """The error names the reason of the refusal, and not the state of the client."""
     topic = "after.a.refused.one"
     create_topic(node.bootstrap, topic)
     settings = {"bootstrap.servers": node.bootstrap, "message.max.bytes": 3_000_000, "log_level": 2}

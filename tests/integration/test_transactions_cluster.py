@@ -120,7 +120,7 @@ def test_every_replica_says_of_its_producers(cluster: Cluster) -> None:
 
 
 def producers_at(port: int, topic: str) -> tuple[str, list[tuple[int, int, int]]]:
-    """Of partition 0, as one broker knows them: (id, epoch, where its open transaction begins)."""
+    """The producers of partition 0, as one broker knows them: (id, epoch, first offset of the open transaction)."""
     request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
     with Calls(port) as calls:
         answer = calls.request(ApiKey.DESCRIBE_PRODUCERS, 0, request).topics[0].partitions[0]
@@ -167,7 +167,7 @@ def test_a_kill_of_the_coordinator_leaves_no_transaction_open(cluster: Cluster) 
 
 
 def end_of(cluster: Cluster, topic: str, partition: int) -> int:
-    """As its leader reports it; -1 while the presumed leader is not the leader."""
+    """The end offset, as the leader reports it; -1 while the presumed leader is not the leader."""
     leader = cluster.leader(topic, partition)
     if leader < 0:
         return -1

@@ -100,7 +100,7 @@ class MirrorMaker(ServerProcess):
         self._properties.write_text("".join(f"{name} = {value}\n" for name, value in (lines | dict(settings)).items()))
 
     def command(self) -> list[str]:
-        """With the collector of Kafka's own start script."""
+        """The command of MirrorMaker, with the garbage collector of Kafka's own start script."""
         options = ["-Xms256m", f"-Xmx{self._heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
         options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{libraries()}/*"]
         return [str(find_java()), *options, "org.apache.kafka.connect.mirror.MirrorMaker", str(self._properties)]

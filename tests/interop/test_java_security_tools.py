@@ -72,7 +72,7 @@ class Both:
 
 
 def normalized(printed: str) -> str:
-    """Without the client's log and stacks, and without the words of refusals; what Kafka has in sets is in order."""
+    """The output without the client's log and stacks, and without the texts of refusals; sets of Kafka are sorted."""
     printed = re.sub(r"(AuthorizationException): .*", r"\1", printed)
     printed = re.sub(r"(?<= are ).*", lambda found: ", ".join(sorted(found[0].split(", "))), printed)
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
@@ -203,7 +203,7 @@ def test_kafka_configs_of_scram_users(both: Both) -> None:
 
 
 def test_kafka_configs_changes_both_mechanisms_at_once_on_ours(both: Both) -> None:
-    """As the documentation of Kafka has it; Kafka itself takes the second for the same credential again."""
+    """The documentation of Kafka has this command; Kafka itself refuses it as two changes of one credential."""
     fred = ("--entity-type", "users", "--entity-name", "fred")
     scram = "SCRAM-SHA-256=[iterations=8192,password=secret],SCRAM-SHA-512=[password=secret]"
     assert "altered twice" in both.theirs.run(CONFIGS, "--alter", *fred, "--add-config", scram).printed

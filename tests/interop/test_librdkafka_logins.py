@@ -39,7 +39,7 @@ _numbers = itertools.count()
 
 
 class PlainNode(Node):
-    """Without TLS: LOGINS for passwords, TOKENS for tokens that no one signed and that have a scope."""
+    """A node without TLS: its listener LOGINS is for passwords, TOKENS for unsigned tokens with a scope."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, LIBRDKAFKA_SETTINGS)
@@ -272,7 +272,7 @@ def test_reauthentication_loses_nothing(cluster: SecuredCluster, login: Login, p
     ],
 )
 def test_tokens_of_an_issuer(cluster: SecuredCluster, part: str, count: int, tmp_path: Path) -> None:
-    """Of 0126 those whose tokens come from an issuer by the client's id and secret."""
+    """The parts of test 0126 whose tokens come from an issuer, for a client's id and secret."""
     environment = {"VALID_OIDC_URL": cluster.issuer.token_url, "SUBTESTS": part}
     outcome = must_pass("0126", cluster.client("OAUTHBEARER"), tmp_path, environment)
     assert outcome.subtest_count == count

@@ -117,7 +117,7 @@ def values_read_on(broker: Cluster, topic: str, count: int) -> list[bytes]:
 
 @pytest.mark.only_ours  # a link has Odradek at its destination
 def test_a_group_goes_on_at_the_passive_cluster(tmp_path: Path) -> None:
-    """With translated offsets it misses no record and reads some again; the same group of a link reads none again."""
+    """A group with translated offsets reads every record and some again; the same group of a link reads none again."""
     with clusters(tmp_path, "active", "passive") as running:
         active, passive = running["active"], running["passive"]
         create_topic(active.bootstrap, TOPIC)

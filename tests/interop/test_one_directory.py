@@ -87,7 +87,7 @@ class Ours:
         return self
 
     def kill(self) -> None:
-        """As `kill -9` does it; leaving the block then stops nothing more."""
+        """Kill the process with SIGKILL; leaving the block then stops nothing more."""
         self._process.kill()
         self._process.wait()
 

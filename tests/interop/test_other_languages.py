@@ -49,7 +49,7 @@ def test_franz_go(broker: Node | ApacheKafka) -> None:
 
 @pytest.mark.slow
 def test_franz_go_own_tests(broker: Node | ApacheKafka, tmp_path: Path) -> None:
-    """Those of the client package: producing, direct consumption, and groups of every kind that move records on."""
+    """The tests of the client package: producing, direct consumption, and groups of every kind that copy records."""
     try:
         folder = franz_go_sources()
     except MissingError as error:
@@ -86,7 +86,7 @@ def build_go_program(package: str = ".") -> Path:
 
 
 def franz_go_sources() -> Path:
-    """Where Go keeps the module that our program is pinned to; raises MissingError."""
+    """The folder of the Go module to which our program is pinned; raises MissingError."""
     go = require_command("go")
     build_go_program()
     with cache_folder("interop-go") as folder:

@@ -385,7 +385,7 @@ def _is_constant(node: ast.expr, *values: object) -> bool:
 
 
 def _is_arithmetic(node: ast.BinOp) -> bool:
-    """Not of texts and lists: another operator there only raises TypeError."""
+    """Whether an operation is one of numbers: with texts and lists another operator only raises TypeError."""
     return not any(
         isinstance(side, ast.JoinedStr | ast.List | ast.Tuple | ast.ListComp)
         or (isinstance(side, ast.Constant) and isinstance(side.value, str | bytes))

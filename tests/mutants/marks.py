@@ -1,4 +1,4 @@
-"""Which runs of statements each test enters: modules with a mark in each, and the code of a module as a file."""
+"""Puts a mark into each block of statements of a module, by which a test's blocks are known, and writes its code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def with_marks(source: str) -> ast.Module:
 
 
 def write_code(folder: Path, module: str, path: Path, tree: ast.Module) -> None:
-    """Where hook/sitecustomize.py looks for it."""
+    """Write the compiled module to the path where hook/sitecustomize.py looks for it."""
     code = compile(tree, str(path), "exec", dont_inherit=True)
     (folder / module).write_bytes(marshal.dumps(code))
 

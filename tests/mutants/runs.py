@@ -45,10 +45,10 @@ class RunError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """How the tests run without a mutant.
+    """The run of the tests without a mutant.
 
     Attributes:
-        seconds: of each test, the quickest first.
+        seconds: the seconds of each test, the quickest first.
         entered: the tests that enter each block, by module and number.
         shared: blocks that run outside of single tests.
     """
@@ -58,7 +58,7 @@ class Clean:
     shared: set[tuple[str, int]]
 
     def tests_of(self, module: str, block: int) -> list[str]:
-        """Which tests can notice a change in this block, the quickest first."""
+        """The tests that can notice a change in this block, the quickest first."""
         place = (module, block)
         if block == 0 or place in self.shared:
             return list(self.seconds)

@@ -91,7 +91,7 @@ class Unentered:
 
 
 def unentered(room: Room, clean: Clean) -> list[Unentered]:
-    """Where a test is missing, or code is dead; not where nothing can be changed that anyone could see."""
+    """The blocks that no test enters, as a test is missing or the code is dead; without equivalent changes."""
     known = equivalents()
     found: dict[tuple[str, int], Unentered] = {}
     for module, path in room.sources():
@@ -106,7 +106,7 @@ def unentered(room: Room, clean: Clean) -> list[Unentered]:
 
 
 def stale_equivalents(known: set[str]) -> set[str]:
-    """Those that do not fit one change of the product: none any more, or several."""
+    """The lines of the list that do not fit exactly one change of the product."""
     fits: Counter[str] = Counter()
     functions = {tuple(key.split(": ")[:2]) for key in known}
     for room in ROOMS.values():

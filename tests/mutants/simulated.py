@@ -49,7 +49,7 @@ class Boxes:
     entered: dict[tuple[str, int], set[str]]
 
     def runs_of(self, module: str, block: int) -> list[str]:
-        """Which runs can notice a change in this block; any may hang on what is done on import."""
+        """The runs that can notice a change in this block; every run depends on code that runs on import."""
         entered = self.entered.get((module, block), set())
         return [run for run in self.seconds if block == 0 or run in entered]
 

@@ -78,7 +78,7 @@ def load_kafka_python() -> dict[str, Any]:
 
 
 def tame(message: Message) -> Message:
-    """Without unknown tagged fields, which the others do not keep."""
+    """Remove unknown tagged fields, which the other codecs do not keep, from a message, and return it."""
     message.unknown_tagged_fields = ()
     if isinstance(message, ApiVersionsResponse):
         message.error_code = 0  # kafka-python reads an ApiVersions with an error in version 0, as clients must

@@ -115,7 +115,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, table: str) -> Store:
 
 @pytest.fixture
 def copies(request: pytest.FixtureRequest, tmp_path: Path, table: str, odradek: str, topic: str) -> list[Copies]:
-    """Where tests.spark.copy_job writes, which works in the folder `job`: as many as are asked for, by their kinds."""
+    """The stores that tests.spark.copy_job writes to, of the requested kinds; the job works in the folder `job`."""
     made: list[Copies] = []
     for kind in request.param.split():
         if kind in TOPIC_COPIES:

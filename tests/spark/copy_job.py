@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def settings(master: str, speculate: bool) -> dict[str, Any]:
-    """Of the session."""
+    """The settings of the session."""
     config: dict[str, Any] = {
         "spark.sql.shuffle.partitions": 2,
         "spark.sql.codegen.wholeStage": "false",  # of no use to so few rows

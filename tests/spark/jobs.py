@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """For a process of Spark that runs our sources."""
+    """The environment of a process of Spark that runs our sources."""
     paths = [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,

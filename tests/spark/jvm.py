@@ -1,6 +1,6 @@
-"""How a JVM of Spark is started that lives for seconds: one compiler, one collector thread, an archive of its classes.
+"""The options of a JVM of Spark that lives for seconds: one compiler, one collector thread, an archive of its classes.
 
-Half of what such a JVM takes of a processor goes into loading Spark's classes. `make test` makes the archive once:
+Such a JVM spends half of its processor time on loading Spark's classes. `make test` creates the archive once:
 
     python -m tests.spark.jvm
 """
@@ -25,13 +25,13 @@ TIMEOUT_S = 300
 
 
 def options() -> str:
-    """For `JAVA_TOOL_OPTIONS`; the archive is left out where it has not been made."""
+    """The value of `JAVA_TOOL_OPTIONS`, with the archive if it exists."""
     archive = class_archive.found(HOME, name())
     return " ".join((*SHORT_JVM_OPTIONS, *class_archive.read_options(archive and archive / ARCHIVE)))
 
 
 def name() -> str:
-    """Of the archive for this Java and this Spark; raises KafkaUnavailableError where there is no Java."""
+    """The name of the archive for this Java and this Spark; raises KafkaUnavailableError if there is no Java."""
     import pyspark
 
     jars = (Path(pyspark.__file__).parent / "jars").glob("*.jar")

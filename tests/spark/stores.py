@@ -19,7 +19,7 @@ ROWS = StructType([StructField("id", LongType()), StructField("name", StringType
 
 
 class Copies(Protocol):
-    """Where a query writes rows, each with a number, by the options that it gives."""
+    """A store to which a query writes numbered rows, with these options."""
 
     name: str
     options: dict[str, str]

@@ -130,7 +130,7 @@ class Query:
         return written
 
     def terminate(self, tasks: Sequence[Prepared]) -> None:
-        """As brokers do when the time of a transaction is over."""
+        """End the transactions of these tasks, as brokers do after the transaction time-out."""
         for task in tasks:
             self.at.retrying("the end of a transaction", partial(self._terminate, task))
 

@@ -73,7 +73,7 @@ def published(bootstrap: str, topic: str) -> list[dict[str, Any]]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("runs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_lines_become_rows_or_dead_letters(spark: Any, tmp_path: Path, runs: int) -> None:
-    """In two runs of the queries what is over between them is there once."""
+    """If the queries run twice, sessions that end between the runs are there once."""
     with Node(tmp_path / "node") as node:
         become_rows_or_dead_letters(spark, node.bootstrap, tmp_path, runs)
 

@@ -281,7 +281,8 @@ def test_a_gate_is_asked_before_a_first_batch_at_the_end_of_a_log(odradek: str, 
 
 
 def test_a_checkpoint_without_ids_of_topics(odradek: str, topic: str) -> None:
-    """As of Spark's Kafka source, or a cluster without ids: it gets them, and log ends are compared till then."""
+    """Spark's Kafka source, or a cluster without topic ids, writes such a checkpoint: it gets ids, and until then log
+    end offsets are compared."""
     create_topic(odradek, topic)
     numbered(odradek, topic, range(10))
     options = {"kafka.bootstrap.servers": odradek, "subscribe": topic, "pollTimeoutMs": "0"}
@@ -360,7 +361,7 @@ def ask_as_long_as_it_takes(patch: pytest.MonkeyPatch) -> None:
 def test_a_broker_that_does_not_know_a_topic(
     odradek: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That it is gone is not believed of one broker while another one knows it."""
+    """A topic that one broker does not know counts as deleted only if no other broker knows it."""
     ask_as_long_as_it_takes(monkeypatch)
     with Node(tmp_path) as stale:
         create_topic(odradek, topic)
@@ -379,7 +380,7 @@ def test_a_broker_that_does_not_know_a_topic(
 def test_a_broker_that_knows_another_topic_of_the_name(
     odradek: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one that is cut off does: it is not believed while another one knows the right one."""
+    """A broker that is cut off may know an older topic: it does not count while another one knows the right one."""
     ask_as_long_as_it_takes(monkeypatch)
     with Node(tmp_path) as stale:
         for bootstrap in (stale.bootstrap, odradek):

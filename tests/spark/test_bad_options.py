@@ -185,7 +185,7 @@ for form in ("avro", "protobuf"):
 
 
 def test_a_package_that_is_missing_is_reported_with_its_extra() -> None:
-    """By a query, and by the look at a pipeline before it starts."""
+    """A query reports it, and so does the check of a pipeline before it starts."""
     pytest.importorskip("pyiceberg", reason='needs pyiceberg: pip install "odradek[iceberg]"')
     done = subprocess.run([sys.executable, "-c", HIDING], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr

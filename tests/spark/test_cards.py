@@ -115,7 +115,7 @@ ODD: list[tuple[bytes | None, tuple[str, bytes]]] = [
 
 
 def send_odd(bootstrap: str, made: list[Labelled]) -> None:
-    """Those above, and of each card a transaction without an amount."""
+    """Send the values of `ODD`, and a transaction without an amount for each card."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     for value, header in ODD:
         producer.produce(pipeline.REQUESTS, value, b"odd", headers=[header])
@@ -135,7 +135,7 @@ def run(spark: Any, bootstrap: str, folder: Path) -> None:
 
 @pytest.mark.slow  # the example below is the short form
 def test_the_queries(spark: Any, odradek: str, tmp_path: Path) -> None:
-    """In two runs of the query, decisions are those of the rules run one after another, and they are there once.
+    """Two runs of the query give the decisions of the rules applied one after another, each once.
 
     A value without a field is answered, and changes no card's history.
     """

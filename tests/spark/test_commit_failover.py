@@ -24,7 +24,7 @@ SIZE = 200
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_leaders_and_coordinators_are_killed_under_the_commits(query: str, tmp_path: Path) -> None:
-    """Of the topic, of the transaction and of the marker in turn: each batch is there once and in order."""
+    """Leaders of the topic, the transaction and the marker are killed in turn: each batch is there once, in order."""
     with copy_cluster(tmp_path, PARTITIONS) as brokers:
         roles = [("copy", 0)]
         roles += [

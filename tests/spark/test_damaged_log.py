@@ -120,7 +120,7 @@ def test_damage_is_the_last_error_of_a_query(spark: Any, node: Node, topic: str)
 
 
 def test_a_broker_that_finds_it_first(node: Node, topic: str) -> None:
-    """After a start it looks at what it reads, and serves none that is damaged."""
+    """After a start a broker verifies the batches that it reads, and serves no damaged one."""
     damage(node, topic, with_a_flipped_bit)
     node.stop()
     node.start()

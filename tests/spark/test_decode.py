@@ -142,7 +142,7 @@ def test_every_flipped_bit_is_reported(rounds: int = 300) -> None:
 
 
 def test_damage_behind_a_good_checksum_is_reported_or_harmless() -> None:
-    """As a broken producer would send it: with a new checksum, so that only the structure shows the damage."""
+    """A broken producer sends a valid checksum, so that only the structure shows the damage."""
     records = [Record(b"key", b"value" * 5, (("h", b"1"),), timestamp_ms=n) for n in range(10)]
     whole = build_batch(records)
     reported = 0

@@ -108,7 +108,7 @@ def test_a_column_without_nulls(store: DeltaStore) -> None:
 
 @pytest.mark.parametrize("by", [{}, {"keyColumns": "id"}], ids=["appended", "merged"])
 def test_an_empty_text_in_a_partition_that_may_not_be_null(store: DeltaStore, by: dict[str, str]) -> None:
-    """For Delta it is null: with it in the log, no reader could read the table."""
+    """An empty text is null for Delta: with it in the log, no reader could read the table."""
     schema = Schema([Field("id", LONG), Field("name", STRING, nullable=False)])
     DeltaTable.create(store.path, schema, partition_by=["name"])
     made = writer(store, partitionColumns="name", **by)  # type: ignore[arg-type]  # options by name
@@ -174,7 +174,7 @@ def test_a_column_name_that_differs_by_case(store: DeltaStore) -> None:
 
 
 def test_files_that_the_driver_cannot_find(store: DeltaStore) -> None:
-    """As if each executor had its own folder for the table: no commit names a file that does not exist."""
+    """Each executor may have its own folder for the table: no commit names a file that the driver cannot find."""
     made = writer(store)
     found = left(made, TASK, [(1, "a")])
     (file,) = Path(store.path).glob("*.parquet")

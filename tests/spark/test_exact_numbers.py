@@ -60,7 +60,7 @@ def test_decimals_in_json(drawn: tuple[int, int, list[decimal.Decimal]], form: s
 @given(st.lists(st.decimals(allow_nan=False, allow_infinity=False) | st.floats(width=32, allow_nan=False), min_size=1))
 @settings(deadline=None, max_examples=40)
 def test_floats_in_json(numbers: list[decimal.Decimal | float]) -> None:
-    """Also halfway between two floats of 32 bits, and beside that."""
+    """The numbers include those halfway between two floats of 32 bits, and beside that."""
     texts = [str(decimal.Decimal(number)) for number in numbers if abs(number) < 1e38]  # type: ignore[operator]  # both kinds compare with a float
     for text in list(texts):
         single = np.float32(text)

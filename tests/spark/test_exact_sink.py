@@ -32,7 +32,7 @@ def start_copy(spark: Any, bootstrap: str, topic: str, folder: Path, sink: str =
 
 
 def copy(spark: Any, bootstrap: str, topic: str, folder: Path, sink: str = "odradek", **options: Any) -> Any:
-    """As `start_copy`; returns the ended query."""
+    """Run `start_copy` to its end, and return the query."""
     query = start_copy(spark, bootstrap, topic, folder, sink, **options)
     assert query.awaitTermination(400), "the copy did not end"
     return query

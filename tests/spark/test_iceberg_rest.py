@@ -100,7 +100,7 @@ def test_a_catalog_that_does_not_respond(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.slow  # the catalog starts four times
 def test_a_catalog_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a commit, which waits for it; after a commit whose response is lost; and for longer than the retries."""
+    """The catalog is killed before a commit, which waits; after a commit, whose response is lost; and for too long."""
     require_rest_catalog()
     from pyiceberg.table import Transaction
 

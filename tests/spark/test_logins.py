@@ -114,7 +114,7 @@ def test_an_issuer_that_refuses_is_named_and_the_secret_is_not(secured: SecuredC
 
 
 def test_an_issuer_is_trusted_by_the_names_of_librdkafka(secured: SecuredCluster) -> None:
-    """For dead letters and members of groups, which need only what says how to reach a cluster."""
+    """Dead letters and members of groups need only the settings by which a client connects."""
     settings = secured.client("OAUTHBEARER", "alice")
     del settings["sasl.oauthbearer.method"]  # by which librdkafka would fetch the token itself
     token, _ = client_config(settings)["oauth_cb"]("")

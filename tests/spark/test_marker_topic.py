@@ -117,14 +117,14 @@ def expire(bootstrap: str, group: str, topic: str, partitions: int) -> None:
 
 @pytest.fixture
 def query(bootstrap: str, topic: str) -> Iterator[Query]:
-    """Of one cluster after the other."""
+    """A query of each cluster in turn."""
     yield Query(bootstrap, topic)
     close_all()
 
 
 @pytest.fixture
 def ours(odradek: str, topic: str) -> Iterator[Query]:
-    """Of our cluster."""
+    """A query of our cluster."""
     yield Query(odradek, topic)
     close_all()
 
@@ -183,7 +183,7 @@ def test_a_record_counts_where_its_own_transaction_is_committed(log: list[tuple[
 
 
 def test_below_the_last_stable_offset_nothing_is_open() -> None:
-    """As where a cleaner has taken the end of a committed transaction."""
+    """A cleaner may have removed the marker of a committed transaction."""
     fetched = memoryview(written(10, 7, b"mine", b"old") + written(20, 8, b"mine", None))
     found = NewestOfKey(b"mine")
     found.add_batches(fetched, list(whole_batches(fetched)))
@@ -198,7 +198,7 @@ def test_below_the_last_stable_offset_nothing_is_open() -> None:
 
 
 def test_a_run_that_died_is_made_up_for_when_the_group_has_expired(query: Query) -> None:
-    """In each step, one after another."""
+    """A run dies in each step, one after another."""
     query.write(0)
     for batch_id, (step, after) in enumerate(STEPS, 1):
         query.die(batch_id, step, after=after)
@@ -292,7 +292,7 @@ def test_of_two_runs_the_older_one_is_fenced(query: Query) -> None:
 
 
 def test_a_process_reads_on_from_where_it_was(ours: Query) -> None:
-    """As where each batch of a query is given to another process of an application."""
+    """Each batch of a query may run in another process of an application."""
     run = ours.run()
     fetched: list[int] = []
     topic = run.marker_topic

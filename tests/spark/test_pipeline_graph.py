@@ -92,7 +92,7 @@ def test_the_picture_is_a_self_contained_page() -> None:
 
 
 def test_the_picture_fits_its_window_and_each_text_its_box() -> None:
-    """Without a browser: the test reads the SVG, and computes the widths of texts from those of the letters."""
+    """The test reads the SVG without a browser, and computes the widths of texts from those of the letters."""
     nodes = [Node("a_name_of_some_forty_letters_in_one_word", TABLE, (Column("c" * 30, "timestamp"),)), *shop().nodes]
     page = picture.page(sorted_graph("wide", nodes, shop().flows))
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page

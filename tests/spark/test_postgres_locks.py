@@ -74,7 +74,7 @@ def holding(store: PostgresStore, statement: str) -> Iterator[int]:
 def test_a_marker_that_another_session_locks(
     store: PostgresStore, impatient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As of an older driver whose machine is lost: the sink warns, names it, and continues when the marker is free."""
+    """An older driver on a lost machine leaves a lock: the sink warns, names it, and continues when it is free."""
     made = writer(store)
     assert made.commit_once(task(), [left(made, task(), [(1, "a")])])
     rows = [left(made, task(1), [(2, "b")])]

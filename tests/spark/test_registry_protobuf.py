@@ -108,7 +108,7 @@ def text_of(found: Any) -> str:
 
 
 def classes(*files: Any) -> Any:
-    """As protoc would generate them, by their full names."""
+    """The classes that protoc would generate, by their full names."""
     pool = descriptor_pool.DescriptorPool()
     for each in descriptor_set(*files).file:
         pool.Add(each)
@@ -160,7 +160,7 @@ def registry() -> Iterator[SchemaRegistry]:
 
 
 def framing(registry: SchemaRegistry, columns: T.DataType = EVERY, **more: str) -> Framing:
-    """That of the tasks, which get it from the driver."""
+    """The framing of the tasks, which get it from the driver."""
     given = {"kafka.bootstrap.servers": "h:1", "topic": "t", "valueFormat": "protobuf"}
     chosen = parse_sink_options(given | {"schemaRegistryUrl": registry.url} | more, streaming=False, overwrite=False)
     schema = T.StructType([T.StructField("value", columns)])
@@ -176,7 +176,7 @@ def encoded(made: Framing, columns: T.StructType, rows: list[Any]) -> list[Any]:
 
 
 def read(values: list[Any], schema: str = SCHEMA, message: str = ORDER) -> list[Any]:
-    """As the source reads them."""
+    """The rows that the source reads from these values."""
     (field,) = arrow_schema(T.StructType([T.StructField("value", spark_schema(schema, message))]))
     decoder = ProtobufValues(schema, message, field.type)
     column, wrong = BehindFrame(decoder, decoder.place).decode(pa.array(values, pa.binary()))
@@ -400,7 +400,7 @@ def source(registry: SchemaRegistry, **more: str) -> OdradekDataSource:
 
 
 def decoded(reader: Any, values: list[Any]) -> tuple[list[Any], dict[int, str]]:
-    """By the decoder of a task."""
+    """(rows, errors by index) from the decoder of a task."""
     (field,) = arrow_schema(T.StructType([reader.spark_schema["value"]]))
     column, wrong = decoder(reader.options, field.type).decode(pa.array(values, pa.binary()))
     return list(column.to_pylist()), wrong

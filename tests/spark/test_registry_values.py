@@ -62,7 +62,7 @@ def encoded(schema: Any, value: Any) -> bytes:
 
 
 def framed(schema_id: int, schema: Any, value: Any) -> bytes:
-    """As Confluent's serializer writes it."""
+    """A value in the frame of Confluent's serializer."""
     return b"\0" + schema_id.to_bytes(4, "big") + encoded(schema, value)
 
 
@@ -204,7 +204,7 @@ def test_values_are_resolved_as_fastavro_does(
 
 
 def test_a_renamed_field_is_found_by_its_alias_and_times_have_defaults(registry: SchemaRegistry) -> None:
-    """Not compared: fastavro gives a default of a logical type as the number that it is stored as."""
+    """The rows are not compared with fastavro's: it returns a default of a logical type as the stored number."""
     writer = record(("old", "int"), ("price", PRICE | {"precision": 8, "scale": 1}))
     reader = record(
         ("new", "int"),
@@ -309,7 +309,7 @@ def test_json_is_inferred_behind_its_frame(odradek: str, topic: str) -> None:
 
 
 def test_protobuf_is_read_behind_its_frame_and_the_place_of_its_message() -> None:
-    """Of messages within messages, as Confluent's serializer gives them; the first one of a file has a short form."""
+    """Confluent's serializer writes the path of nested messages; that of a file's first message has a short form."""
     kinds = pytest.importorskip("google.protobuf.descriptor_pb2")
     file = kinds.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
     for holder in (file.message_type.add(name="Visit"), file.message_type.add(name="Order")):

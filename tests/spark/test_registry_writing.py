@@ -48,7 +48,7 @@ def options(registry: SchemaRegistry, **more: Any) -> SinkOptions:
 
 
 def framing(registry: SchemaRegistry, columns: T.DataType = VISIT, **more: Any) -> Framing:
-    """That of the tasks, which get it from the driver."""
+    """The framing of the tasks, which get it from the driver."""
     schema = T.StructType([T.StructField("Value", columns)])
     chosen = options(registry, **more)
     chosen.columns(schema)
@@ -70,7 +70,7 @@ def encoded(made: Framing, columns: T.StructType, rows: list[Any]) -> list[Any]:
 
 
 def read(value: bytes, schema: Any) -> Any:
-    """By fastavro, behind the frame."""
+    """The row that fastavro reads behind the frame."""
     data = io.BytesIO(value[5:])
     row = fastavro.schemaless_reader(data, fastavro.parse_schema(schema), None)
     assert data.tell() == len(value) - 5

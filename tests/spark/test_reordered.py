@@ -33,7 +33,7 @@ NO_READINGS = [
 
 
 def test_emitted_records_are_in_order_and_none_is_lost() -> None:
-    """Over made-up arrivals in batches of any size; a record within the bound is never counted as late."""
+    """Generated records arrive in batches of any size; a record within the bound never counts as late."""
     for seed in range(20):
         source = random.Random(seed)
         came = [arrival.reading for arrival in arrivals(seed, 1, 300)]
@@ -101,7 +101,7 @@ def _arrival(row: dict[str, Any]) -> Arrival:
 
 
 def test_the_example_counts_every_reading(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As `python -m examples.reordered` does it: in order, late or waiting; and it notices what is wrong."""
+    """The run of `python -m examples.reordered` counts each as in order, late or waiting, and notices errors."""
     with Node(tmp_path / "node") as node:
         at = Place(spark, node.bootstrap, tmp_path)
         create_topic(node.bootstrap, pipeline.READINGS, PARTITIONS)

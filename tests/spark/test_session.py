@@ -17,7 +17,7 @@ from pyspark_odradek.session import measured, submitted
 
 
 def test_workers_have_the_package_loaded(spark: Any) -> None:
-    """Before a task asks for it: they are forked from a daemon that has loaded it."""
+    """Workers are forked from a daemon that has loaded the package, before a task needs it."""
 
     def look(batches: Iterator[Any]) -> Iterator[Any]:
         import sys

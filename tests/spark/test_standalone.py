@@ -64,7 +64,7 @@ def check(store: Copies, count: int, left: int) -> None:
 
 
 def vacuumed(store: DeltaStore) -> None:
-    """As the documentation says, without the week that it waits by default."""
+    """Vacuum the table by the documentation, without the default retention of a week."""
     from deltalake import DeltaTable
 
     DeltaTable(store.path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)

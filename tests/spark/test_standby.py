@@ -72,7 +72,7 @@ def send_until(bootstrap: str, ended: threading.Event) -> None:
 
 
 def failure(queries: dict[str, Any]) -> str | None:
-    """Why a query ended, where one did."""
+    """The error of a query that ended; None if all run."""
     return next((str(query.exception()) for query in queries.values() if not query.isActive), None)
 
 

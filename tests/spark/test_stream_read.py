@@ -266,7 +266,7 @@ def test_a_topic_that_was_recreated_is_a_loss(spark: Any, odradek: str, topic: s
 def test_a_first_batch_that_is_run_again_reads_what_came_since(
     spark: Any, odradek: str, topic: str, tmp_path: Path
 ) -> None:
-    """Of a query from the end of the log on: Spark asks again where it started, when the log is longer."""
+    """The query starts at the end of the log: Spark asks for its start again when the log is longer."""
     create_topic(odradek, topic)
     numbered(odradek, topic, range(50))
     failures = [RuntimeError("once")]

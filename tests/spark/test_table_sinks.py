@@ -110,7 +110,7 @@ def test_a_driver_is_killed_in_its_commit(store: Store) -> None:
 
 
 def die_before_the_end(store: Store) -> None:
-    """From now on this process dies right before a transaction ends, when all of it is sent or written."""
+    """Let this process die right before the next transaction ends, when all of it is sent or written."""
 
     def dies(*args: Any, **named: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -123,7 +123,7 @@ def test_a_transaction_that_times_out_is_written_again(query: Query) -> None:
 
 @pytest.mark.slow
 def test_a_repair_that_times_out_is_begun_again(ours: Query) -> None:
-    """Of a batch that another run has decided: this one is late, and not fenced."""
+    """Another run has decided the batch: this run is late, and not fenced."""
     ours.terminate(dies(ours, 0, "first", "end", after=True))
     driver = ours.driver("commit_offsets")
     driver.transaction_timeout_ms = 300
@@ -222,7 +222,7 @@ def test_a_checkpoint_that_was_put_back_loses_no_decided_batch(ours: Query) -> N
 
 
 def test_a_run_that_was_overtaken_leaves_the_newer_ones_files(tmp_path: Path) -> None:
-    """Those of a decided batch are needed where brokers have aborted it."""
+    """The files of a decided batch are needed if brokers have aborted it."""
     staging = Staging(str(tmp_path))
     for folder in ("q/older/3", "q/newer/3", "q/newer/4"):
         file = staging.create(folder, "0-0")

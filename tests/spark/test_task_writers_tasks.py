@@ -75,7 +75,7 @@ def test_what_cannot_be_fenced_is_left_to_its_time_out(ours: Query, monkeypatch:
 
 
 def test_an_attempt_that_begins_too_late_writes_nothing(query: Query) -> None:
-    """Of the batch before, with the same id: what the next batch has prepared stays, though no file is there."""
+    """It is of the batch before, with the same transactional id: the next batch is committed, even without files."""
     late = query.writing(0, "run", 0)
     driver = query.driver()
     query.run(0, "run", driver)
@@ -90,7 +90,7 @@ def test_an_attempt_that_begins_too_late_writes_nothing(query: Query) -> None:
 
 
 def test_an_id_that_another_attempt_took_over_costs_a_repair(ours: Query) -> None:
-    """Of a stage that runs again, one of SLOTS has the same id: it still writes as the batch is decided."""
+    """One of SLOTS attempts of a repeated stage has the same id: it still writes while the batch is decided."""
     tasks = ours.tasks(0, "run")
     writing, task, staged, prepared = ours.writing(0, "run", 0, attempt=SLOTS)
     writing.transactional_id = tasks[0].transactional_id

@@ -86,7 +86,7 @@ def committed(bootstrap: str, topic: str) -> list[int]:
 
 
 def discard_sessions() -> None:
-    """As a new process: no session is known, and nothing was read."""
+    """Forget all sessions and everything that was read, as in a new process."""
     transaction._SESSIONS.clear()
     marker_topic._READ.clear()
 
@@ -135,7 +135,7 @@ def test_a_driver_that_dies_at_a_step_is_made_up_for(
 
 
 def test_two_processes_take_turns_with_the_batches_of_a_run(bootstrap: str, topic: str, query: str) -> None:
-    """As the processes of Spark do where an application has several queries: none is taken for another run's."""
+    """Spark's processes do so if an application has several queries: no batch counts as another run's."""
     create_topic(bootstrap, topic, PARTITIONS)
     processes = [TransactionalCommit(cluster(bootstrap), query) for _ in range(2)]
     held: list[dict[tuple[int, str], transaction.Session]] = [{}, {}]

@@ -112,7 +112,7 @@ ODD = (
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_value_does_not_depend_on_its_neighbours(kind: Any) -> None:
-    """Beside a record that is wrong, Python reads what Arrow reads elsewhere."""
+    """Beside an invalid record, Python reads the values that Arrow reads elsewhere."""
     for value in ODD:
         text = b'{"v":%s,"more":"\xff"}' % value
         values = JsonValues(pa.struct([("v", kind)]))
@@ -379,7 +379,7 @@ def test_avro_schemas_that_cannot_be(schema: str, says: str) -> None:
 
 
 def test_a_logical_type_of_avro_over_a_type_that_it_has_not_means_nothing() -> None:
-    """So says the specification."""
+    """The specification of Avro says so."""
     assert spark_schema(avro_decimal(9, 2, base="int")).simpleString() == "struct<v:int>"
 
 

@@ -37,7 +37,7 @@ sys.meta_path[:] = [Hiding if each is PathFinder else each for each in sys.meta_
 
 
 def interpreter_with(version: str) -> Path:
-    """Of an environment with this Spark, and beside it what this interpreter has; skips where it cannot be fetched."""
+    """The Python of an environment with this Spark and this interpreter's packages; skips if it cannot be fetched."""
     home = ROOT / ".cache" / f"spark-{version}"
     home.parent.mkdir(exist_ok=True)
     with (home.parent / f"spark-{version}.lock").open("w") as lock:

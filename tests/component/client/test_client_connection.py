@@ -53,7 +53,7 @@ async def test_an_api_or_version_that_the_peer_lacks_is_an_error(peer: ScriptedP
 
 
 async def test_failures_that_no_caller_awaits_are_not_reported(peer: ScriptedPeer) -> None:
-    """As of a fetcher that is cancelled between a request and its response."""
+    """A fetcher that is cancelled between a request and its response leaves such a failure."""
     peer.on(ApiKey.METADATA, lambda request, version: None, (1, 7))
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))

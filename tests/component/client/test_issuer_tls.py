@@ -1,4 +1,4 @@
-"""How an issuer of tokens and its keys are reached over TLS: the `ssl.*` options of a JAAS entry, as Kafka has them."""
+"""Clients reach an issuer of tokens and its keys over TLS by the `ssl.*` options of a JAAS entry, as with Kafka."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ def has_asked(settings: Mapping[str, str], count: str) -> bool:
 
 
 def test_a_token_is_renewed_before_the_next_login() -> None:
-    """And none is asked for any more where no login wants one."""
+    """A token that no login uses any more is not renewed."""
     with issuer(b'{"access_token": "next", "expires_in": 3600}', good=1) as settings:
         assert tokens.current_token(settings) == "good"
         for asked in ("2", "3"):

@@ -309,7 +309,7 @@ def held(group: str, covered: int, run_id: str = "run", epoch: int = 0) -> list[
 
 
 def waited(played: PlayedCluster) -> list[bool]:
-    """Of each question for offsets, whether an open transaction that may change them is waited for."""
+    """The `require_stable` of each OffsetFetch: whether it waits for open transactions that may change the offsets."""
     return [each.require_stable for each in played.asked(ApiKey.OFFSET_FETCH)]
 
 

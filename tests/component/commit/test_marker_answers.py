@@ -105,7 +105,7 @@ def of_tasks(count: int) -> Marker:
 
 
 def test_a_marker_of_more_tasks_than_the_topic_takes_is_refused(played: PlayedCluster) -> None:
-    """Before it is produced, with what to alter; one that fits, or is small, is made without further ado."""
+    """It is refused before it is produced, with the setting to alter; a marker that fits is created."""
     topic, many = MarkerTopic(played.connected(), TOPIC), of_tasks(10_000)
     with_limits(played, max_message_bytes=SETTINGS["max.message.bytes"], segment_bytes=SETTINGS["segment.bytes"])
     assert len(topic.record("query", many).data) < int(SETTINGS["max.message.bytes"])

@@ -84,7 +84,7 @@ def endless_behind_data(client: KeyUpdates) -> bytes:
 
 
 def unread(client: KeyUpdates) -> bytes:
-    """With data between, so that it is the answers that count."""
+    """Requests for new keys with data between them, so that only the unread answers count."""
     return b"".join(client.updates(45) + client.data(b"x" * 40) for _ in range(300))
 
 

@@ -1,4 +1,4 @@
-"""Which producer may use a transactional id, which metrics count expiry, and a log that is placed late."""
+"""The producer that may use a transactional id, the metrics of expiry, and a log that is placed late."""
 
 from __future__ import annotations
 

@@ -319,7 +319,7 @@ async def test_a_fenced_producer_is_logged(node: Node, caplog: pytest.LogCapture
 
 
 async def test_a_takeover_of_a_transactional_id_is_logged(node: Node, caplog: pytest.LogCaptureFixture) -> None:
-    """Also where nothing was open: the former producer finds itself fenced, and no other knows by whom."""
+    """It is logged even if no transaction was open: the former producer is fenced, and only the log says by whom."""
     caplog.set_level(logging.INFO)
     producer_id, epoch = await node.service.init_producer_id("x", 60_000, None, by=Client("first", "/10.0.0.1"))
     await node.service.init_producer_id("x", 60_000, (producer_id, epoch), by=Client("first", "/10.0.0.1"))
@@ -431,7 +431,7 @@ async def test_a_leadership_that_is_older_than_the_present_one_changes_nothing(n
 
 @pytest.mark.parametrize("code", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR])
 async def test_without_a_log_there_is_no_coordinator(node: Node, code: ErrorCode) -> None:
-    """Until there is space; anything else is no state to go on in."""
+    """A coordinator without space for its log begins once there is space; any other error is raised."""
 
     def no_log(partition_id: int, leader_epoch: int) -> MemoryLog:
         raise ApiError(code)

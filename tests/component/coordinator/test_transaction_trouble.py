@@ -136,7 +136,7 @@ async def test_a_partition_that_cannot_be_read_has_no_coordinator(caplog: pytest
 async def test_a_leadership_that_ends_as_it_begins_sends_no_marker(
     node: Node, is_loaded: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Before the log is read, or before what was read is known to be committed."""
+    """The leadership ends before the log is read, or before the records that were read are known to be committed."""
     caplog.set_level(logging.INFO)
     request = await node.begin()
     node.answers = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 1000

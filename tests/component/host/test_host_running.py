@@ -1,4 +1,4 @@
-"""How commands find the host that runs over a disk, and which processes they may send a signal."""
+"""Commands find the host that runs over a disk, and send signals to no other process."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ async def test_a_damaged_log_is_logged_once_and_others_go_on(shop: Shop, caplog:
 
 
 async def test_a_full_disk_is_looked_at_again_later(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
-    """Not at once, which would keep the loop busy; and the log stays one that can be compacted."""
+    """The cleaner waits before it tries again, which keeps the loop free; the log stays cleanable."""
     log = shop.create()
     shop.fill(log)
     errors = [

@@ -124,7 +124,7 @@ async def test_a_quota_that_is_used_up_holds_back_throttled_replicas_that_lag(fe
 
 @pytest.mark.parametrize("rate", [0, 1])
 async def test_where_all_is_held_back_the_leader_is_asked_nothing(fetching: Fetching, rate: int) -> None:
-    """For ever, or for as long as a rate of a byte a second takes to make up for a billion."""
+    """The quota holds everything back for ever, or until a rate of a byte a second has made up for a billion bytes."""
     now_ms = RealClock().monotonic_ms()
     fetching.manager.quota.change_rate(rate, now_ms)
     fetching.manager.quota.spend(10**9, now_ms)

@@ -1,4 +1,4 @@
-"""How often followers are looked at, on virtual time."""
+"""The interval between checks of lagging followers, on virtual time."""
 
 from __future__ import annotations
 

@@ -484,7 +484,7 @@ class TestEnds:
 
     @pytest.mark.parametrize("ends", ["FIN", "RST"])
     def test_a_probe_that_leaves_while_it_waits_keeps_no_place(self, run: Run, ends: str) -> None:
-        """As a health probe does that connects and closes at once."""
+        """A health probe connects and closes at once."""
 
         async def test() -> None:
             async with ScriptedListener(ConnectionConfig(max_connections=1)) as listener:

@@ -85,7 +85,7 @@ def taken() -> Iterator[socket.socket]:
 async def test_a_listener_is_bound_once_its_port_is_free(
     taken: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As after a restart: the change was stored when the port was free."""
+    """After a restart the port of a stored listener may be in use by another process for a while."""
     monkeypatch.setattr(listener_manager, "RETRY_S", 0.01)
     port = taken.getsockname()[1]
     new = f"NEW://127.0.0.1:{port}"
@@ -137,7 +137,7 @@ async def test_two_changes_at_once_end_as_the_second_says() -> None:
 
 
 async def test_listeners_exchange_their_ports(caplog: pytest.LogCaptureFixture) -> None:
-    """As when a broker starts again with what was stored in two steps."""
+    """A broker that starts again may have to apply two stored changes at once."""
     first, second = free_port(), free_port()
     async with followed() as node:
         node.manager.change(node.stored(f"NEW://127.0.0.1:{first}", f"MORE://127.0.0.1:{second}"))
@@ -151,7 +151,7 @@ async def test_listeners_exchange_their_ports(caplog: pytest.LogCaptureFixture) 
 
 
 async def test_the_listeners_keep_the_order_of_the_settings() -> None:
-    """Where a client begins is the first one, and a controller connects to it to see whether the process lives."""
+    """The first listener is the bootstrap address, and a controller connects to it to check that the process lives."""
     async with followed() as node:
         new = f"NEW://127.0.0.1:{free_port()}"
         node.manager.change(node.stored(new))

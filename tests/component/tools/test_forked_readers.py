@@ -27,7 +27,7 @@ def python() -> Iterator[str]:
 
 @pytest.fixture
 def spark() -> Iterator[socket.socket]:
-    """Where Spark's virtual machine waits for what it has started."""
+    """The socket on which Spark's virtual machine waits for the processes that it has started."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(PATIENCE_S)
         yield listener

@@ -213,7 +213,7 @@ def test_every_equivalent_mutant_exists() -> None:
 
 
 def test_a_list_may_name_the_line_of_a_change() -> None:
-    """Where a function has the same change twice, or the change is a word."""
+    """The line is needed if a function has the same change twice, or if the change is a single word."""
     (found,) = [each for each in of_line("replica", "replica/isolation.py") if each[1].before == "return"]
     bare, with_line = sorted(found[0].keys(found[1]))
     assert bare == "src/odradek/replica/isolation.py: Isolation.update: return -> pass"

@@ -1,4 +1,4 @@
-"""How tests wait."""
+"""`eventually` waits for a condition, and reports its last result if it fails."""
 
 from __future__ import annotations
 

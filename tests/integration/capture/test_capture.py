@@ -44,7 +44,7 @@ def test_the_command_writes_rows_and_then_changes(captured: Captured, database: 
 
 
 def test_changes_that_the_database_repeats_are_written_once(captured: Captured, database: Any) -> None:
-    """As after a kill between the end of Kafka's transaction and the confirmation of the slot."""
+    """PostgreSQL repeats changes after a kill between the end of Kafka's transaction and the slot's confirmation."""
     first = captured.start()
     copied = "SELECT pg_copy_logical_replication_slot(%s, %s)"
     database.execute(copied, [captured.name, f"{captured.name}_before"])
@@ -136,7 +136,7 @@ def test_a_lost_slot_is_an_error_that_says_what_to_do(captured: Captured, databa
 
 
 def test_a_row_that_is_too_large_for_its_topic_is_named(captured: Captured, database: Any) -> None:
-    """And taken when the topic takes it, though clients have 1 MB by default too."""
+    """It is written once the topic allows it, although the default limit of clients is 1 MB, too."""
     captured.tables = ("public.customers",)
     captured.catch_up()
     database.execute("INSERT INTO public.customers (id, name, note) VALUES (1, '', ''), (2, '', repeat('x', 2000000))")
@@ -166,7 +166,7 @@ def test_a_database_that_has_lost_its_last_transactions_is_refused(
 def test_the_permissions_of_the_page_are_enough(
     tmp_path: Path, captured: Captured, server: Postgres, database: Any
 ) -> None:
-    """Those for topics that are there; a topic that is missing must be created too."""
+    """They are enough for topics that exist; creating a missing topic needs one more."""
     with node_in_process(tmp_path / "node") as guarded:
         place = Captured(captured.node, server, database, ["public.stock"])
         topic, positions = f"{place.name}.public.stock", f"odradek-capture.{place.name}"

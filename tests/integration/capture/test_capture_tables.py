@@ -57,7 +57,7 @@ capture.Capture(Database(url, name), {"bootstrap.servers": bootstrap}, options, 
 def test_deleted_rows_of_a_killed_snapshot_are_removed(
     captured: Captured, database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also those that are deleted right before the second snapshot, and by a transaction that is open meanwhile."""
+    """Some rows are deleted right before the second snapshot, and some by a transaction that is open meanwhile."""
     captured.tables = ("public.stock",)
     database.execute("INSERT INTO public.stock SELECT g, 'lamp', 0 FROM generate_series(1, 10) g")
     command = [sys.executable, "-c", KILLED, captured.node.bootstrap, captured.url, captured.name]
@@ -128,7 +128,7 @@ def test_a_table_that_is_left_out_for_a_while_has_a_new_snapshot(captured: Captu
 
 
 def test_ctrl_c_in_a_snapshot_ends_the_capture(captured: Captured, database: Any, monkeypatch: Any) -> None:
-    """And not only after all rows are read."""
+    """The capture ends at once, and not only after all rows are read."""
     database.execute(f"INSERT INTO public.stock SELECT 1, g, 1 FROM generate_series(1, {LARGE}) g")
 
     def interrupted(*row: object) -> None:
@@ -157,7 +157,7 @@ def test_names_are_taken_as_they_are_and_timeouts_are_off(captured: Captured, da
 
 
 def test_a_value_that_the_log_lacks_is_an_error_that_names_it(captured: Captured, database: Any) -> None:
-    """Without whole rows before changes; other updates and deletions need no more than the key."""
+    """The log lacks it without REPLICA IDENTITY FULL; other updates and deletions need only the key."""
     captured.tables = ("public.customers",)
     database.execute("ALTER TABLE public.customers ALTER note SET STORAGE EXTERNAL")
     database.execute(
@@ -191,7 +191,7 @@ def test_another_primary_key_needs_other_topics(captured: Captured, database: An
 
 
 def test_a_renamed_table_keeps_its_topic_and_generated_columns_are_out(captured: Captured, database: Any) -> None:
-    """And of tables that inherit the rows are their own, in the snapshot as in the log."""
+    """The rows of a table that inherits belong to that table alone, in the snapshot as in the log."""
     captured.tables = ("public.stock",)
     database.execute("ALTER TABLE public.stock ADD twice numeric GENERATED ALWAYS AS (pieces * 2) STORED")
     database.execute("CREATE TABLE public.child (PRIMARY KEY (shop, article)) INHERITS (public.stock)")
@@ -207,7 +207,7 @@ def test_a_renamed_table_keeps_its_topic_and_generated_columns_are_out(captured:
 
 
 def test_a_domain_has_the_type_that_it_is_made_of(captured: Captured, database: Any) -> None:
-    """In the snapshot as in the log."""
+    """The type is the same in the snapshot and in the log."""
     captured.tables = ("public.measured",)
     database.execute("CREATE DOMAIN public.inner_number AS int CHECK (value > 0)")
     database.execute("CREATE DOMAIN public.number AS public.inner_number")

@@ -1,4 +1,4 @@
-"""Which transactions the topics have: those before the position, and those in the snapshot."""
+"""The transactions that the topics have: those before the position, and those in the snapshot."""
 
 from __future__ import annotations
 

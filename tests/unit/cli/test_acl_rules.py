@@ -1,4 +1,4 @@
-"""Which operations `odradek acls add` takes for a resource."""
+"""The operations that `odradek acls add` accepts for a resource."""
 
 from __future__ import annotations
 

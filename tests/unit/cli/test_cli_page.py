@@ -75,7 +75,7 @@ def commands_on(page: Path) -> Iterator[str]:
     "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: page.name
 )
 def test_every_command_line_on_a_page_can_be_read(page: Path) -> None:
-    """Where nothing but the command's name is there, only that."""
+    """Of an example that is only a command's name, the test checks the name."""
     for example in commands_on(page):
         command, rest = command_of(example)
         if rest:

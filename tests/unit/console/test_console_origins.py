@@ -1,4 +1,4 @@
-"""Where a request comes from: through proxies that are trusted, and by whatever a browser writes itself."""
+"""The origin of a request: through trusted proxies, and whatever headers a browser writes itself."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_without_logins_this_machine_has_several_names() -> None:
 
 
 async def cookie_of(guard: Guard, *proto: str) -> str:
-    """That of a session which begins with a request through the proxy 10.0.0.1."""
+    """The cookie of a session which begins with a request through the proxy 10.0.0.1."""
     transport = httpx.ASGITransport(guard, client=("10.0.0.1", 1))
     headers = [("X-Forwarded-Proto", each) for each in proto]
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:

@@ -65,7 +65,7 @@ def test_one_partition_topics_start_anywhere() -> None:
 
 
 def test_replicas_of_one_rack_are_on_brokers_one_after_the_other() -> None:
-    """In the order in which its brokers lead, so that all of them follow as often."""
+    """They follow in the order in which the brokers lead, so that all of them follow equally often."""
     for seed in range(5):
         placed = place_replicas(brokers("aaaaa"), 10, 3, random.Random(seed))
         ring = [replicas[0] for replicas in placed[:5]]

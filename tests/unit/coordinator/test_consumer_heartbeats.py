@@ -344,7 +344,7 @@ class TestLeaving:
         assert box.group.static_members == {"i": "b"}
 
     def test_a_static_member_that_did_not_leave_joins_no_second_time(self) -> None:
-        """Not even under its own id: so it is in Kafka. Once it has left for a while it may."""
+        """It may not join even under its own member id, as in Kafka. After a temporary leave it may."""
         box = Box()
         box.beat("a", instance_id="i")
         refused(ErrorCode.UNRELEASED_INSTANCE_ID, box, "a", instance_id="i")
@@ -449,7 +449,7 @@ class TestWithOthers:
         ],
     )
     def test_a_group_goes_with_its_last_offset(self, is_left: bool, is_old: bool, is_pending: bool, goes: bool) -> None:
-        """Not while it has members, or a transaction may bring another offset."""
+        """It stays while it has members, or while a transaction may commit another offset."""
         box = Box()
         box.beat("a")
         key = OffsetCommitKey(group="g", topic="other", partition=0)

@@ -1,4 +1,4 @@
-"""How often a group's assignment is made, and which commits count while a member has not received it."""
+"""The interval between assignments of a group, and the commits of members that have not received the newest."""
 
 from __future__ import annotations
 

@@ -358,7 +358,7 @@ def test_leave_answers_for_each_member_of_either_protocol() -> None:
 def test_a_classic_member_is_asked_for_its_id_from_version_4_on(
     version: int, instance_id: str | None, is_asked: bool
 ) -> None:
-    """Also where the group is of the consumer protocol; nothing is remembered of one that does not come back."""
+    """So it is in a group of the consumer protocol, too; the group stores nothing of a member that does not return."""
     shard = MixedShard(topics_view(ta=4))
     rounds([*classics(shard, 1), NewClient(shard, "n", ["ta"])])
     group = shard.machine.consumers.find(GROUP)

@@ -166,7 +166,7 @@ def test_a_marker_has_the_epochs_of_who_ends_the_transaction(committed: bool) ->
 
 @pytest.mark.parametrize(("most", "is_upgraded"), [(1, False), (2, True)])
 def test_a_group_larger_than_consumer_groups_may_be_stays_classic(most: int, is_upgraded: bool) -> None:
-    """Then it is full: it takes no more members, of either protocol."""
+    """Such a group is full: no member of either protocol can join."""
     shard = MixedShard(mixed_topics(ta=4), most_consumers=most)
     clients = [ClassicClient(shard, f"c{number}", ["ta"]) for number in range(2)]
     for _ in range(14):

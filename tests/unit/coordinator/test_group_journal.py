@@ -45,7 +45,7 @@ def rounds(clients: list[Any], count: int = 10, ms: int = 100) -> None:
 
 
 def test_a_timeline_says_since_when_it_is_kept() -> None:
-    """Since this coordinator was loaded: what was before, another one knows."""
+    """It begins when this coordinator was loaded; the coordinator before has the earlier events."""
     shard = MixedShard(topics_view(ta=4))
     client = ClassicClient(shard, "c", ["ta"])
     rounds([client])

@@ -176,7 +176,7 @@ def test_commits_that_no_batch_holds_are_refused_before_all_are_looked_at(shard:
 
 @pytest.mark.parametrize(("count", "is_taken"), [(14, True), (15, False)])
 def test_the_commits_of_one_request_are_so_many_at_most(shard: Any, count: int, is_taken: bool) -> None:
-    """As many as a batch could hold with the shortest names of the request: 68 bytes each, here."""
+    """The limit is the number that fits into a batch with the shortest names of the request: 68 bytes each, here."""
     shard.machine.commits._max_record_bytes = lambda: 68 * 14 + 67
     request: Any = many_commits({"t": count})
     transactional = TxnOffsetCommitRequest(group_id="g", topics=request.topics)
@@ -206,7 +206,7 @@ def test_what_is_removed_may_be_written_in_several_batches(shard: Any) -> None:
 
 
 def test_as_many_commits_as_a_batch_holds_are_taken(shard: Any) -> None:
-    """For all names: those of one topic may be short, those of another long."""
+    """The names of one topic may be short, and those of another long."""
     topics = {"t": 10_000, "u" * 249: 500}
     result = shard.machine.commits.commit(many_commits(topics), 9, shard.now)
     assert len(result.records) == 10_500
@@ -353,7 +353,7 @@ def test_garbage_as_a_subscription_is_no_harm(shard: Any) -> None:
 
 
 def test_expiry_that_cannot_be_written_is_tried_again_with_pauses(shard: Any) -> None:
-    """As many as one run may remove are due, and the log takes nothing: no scan follows on the last at once."""
+    """As many offsets as one run may remove are due, and the log refuses them: the next scan waits for a pause."""
     for partition in range(MAX_EXPIRED_PER_RUN + 500):
         shard.commit(1, partition=partition)
     shard.advance(RETENTION_MS - 700_000)
@@ -399,7 +399,7 @@ def stored(offset: int, *, leader_epoch: int = 2, metadata: str = "here", topic_
 
 
 def test_a_commit_is_fetched_with_its_leader_epoch_and_metadata(shard: Any) -> None:
-    """By its topic, and where all offsets of the group are asked for."""
+    """OffsetFetch returns them for the topic, and for all offsets of the group."""
     request = OffsetCommitRequest(group_id="g", topics=[stored(7)])
     answer = shard.apply(shard.machine.commits.commit(request, 10, shard.now))
     (topic,) = answer.topics
@@ -450,7 +450,7 @@ def test_each_group_of_a_deletion_is_answered_once(shard: Any) -> None:
 
 @pytest.mark.parametrize("by_group", [True, False])
 def test_what_a_transaction_holds_back_is_deleted_too(shard: Any, by_group: bool) -> None:
-    """With its group, or by itself: the marker would bring it back."""
+    """An offset of an open transaction is deleted with its group, or by itself: the marker would bring it back."""
     shard.commit(1)
     key = OffsetCommitKey(group="g", topic="t", partition=1)
     shard.machine.replay(OffsetRecord(key, OffsetCommitValue(offset=9), producer_id=5), 100)

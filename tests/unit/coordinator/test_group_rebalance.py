@@ -517,7 +517,7 @@ def test_members_with_and_without_an_instance_share_a_group(shard: Any) -> None:
 
 
 class TestMetadata:
-    """Of members, in bytes that the record of a generation must hold."""
+    """The metadata of members must fit into the record of a generation."""
 
     def test_no_member_joins_whose_group_could_not_be_stored(self, shard: Any) -> None:
         large = (("range", b"m" * 600_000),)

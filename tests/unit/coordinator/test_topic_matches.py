@@ -1,4 +1,4 @@
-"""Which topics an expression of a subscription matches, and when that takes too long for the loop."""
+"""The topics that a subscription's regular expression matches, and matches that take too long for the loop."""
 
 from __future__ import annotations
 

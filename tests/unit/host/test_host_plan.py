@@ -1,4 +1,4 @@
-"""Which brokers a machine has: ids, ports and disks follow from their order, and stay as they are when it grows."""
+"""The brokers of a machine: ids, ports and disks follow from their order, and stay the same when it grows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a link looks: soon after something changed, and no more than each second for what waits for good."""
+"""The pauses of a link: short after a change, and a second for a partition that waits for good."""
 
 from __future__ import annotations
 

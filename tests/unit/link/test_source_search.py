@@ -1,4 +1,4 @@
-"""Where a link looks for the source's leaders: not at one broker alone, which may have heard of none for long."""
+"""A link asks several brokers for the source's leaders, as one broker may know of none for long."""
 
 from __future__ import annotations
 

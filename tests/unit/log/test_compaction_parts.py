@@ -164,7 +164,7 @@ def test_the_active_segment_is_closed_when_a_record_of_it_is_overdue() -> None:
 
 
 def test_an_emptied_marker_keeps_the_epoch_that_fenced_its_producer() -> None:
-    """Until the producer writes in that epoch: without it, one of an older epoch could write again."""
+    """It stays until the producer writes in that epoch: without it, a producer of an older epoch could write again."""
     story = Story()
     story.in_transaction(8, [(b"a", b"1")], "none")
     fence = transaction_marker(

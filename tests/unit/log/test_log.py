@@ -555,7 +555,7 @@ def test_an_index_entry_of_another_batch_is_found_out_by_any_reader(home: Home) 
 
 @pytest.mark.parametrize("keep", [1, 2, 3, 4, 5, 6])
 def test_the_newest_time_of_a_log_that_was_cut_is_of_what_stays(home: Home, keep: int) -> None:
-    """Also where it is of a batch behind the last entry of its indexes."""
+    """The newest time may be that of a batch behind the last entry of the time index."""
     size = len(batch(b"0"))
     log = home.open(index_interval_bytes=2 * size)
     times = [NOW_MS + delta for delta in (0, 50, 20, 70, 30, 90, 10)]

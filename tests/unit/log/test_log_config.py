@@ -12,7 +12,7 @@ from odradek.settings.table import Scope, setting
 
 
 def test_the_defaults_are_kafkas() -> None:
-    """Those of topics; what only the broker has is compared with its own table."""
+    """Each field has the default of the topic's setting, or of the broker's if only brokers have the setting."""
     compared = 0
     for field in dataclasses.fields(LogConfig):
         spec = field.metadata["option"]

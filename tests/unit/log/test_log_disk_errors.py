@@ -112,7 +112,7 @@ class Life:
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """As who asks a log for this does it."""
+        """Turn an OSError into the StorageError of the log directory, as the callers of a log do."""
         try:
             yield
         except OSError as error:
@@ -163,7 +163,7 @@ class Life:
         return found
 
     def kept(self, held: dict[int, bytes]) -> dict[int, bytes]:
-        """Of these what is not deleted."""
+        """The records that are not deleted."""
         return {offset: key for offset, key in held.items() if offset >= self.log.log_start_offset}
 
     def look(self) -> None:

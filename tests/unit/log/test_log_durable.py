@@ -314,7 +314,7 @@ def aborted_spans(log: Log) -> list[tuple[int, int]]:
 
 
 def test_a_start_stores_aborted_transactions_and_snapshots_again() -> None:
-    """Behind the recovery point, which it moves to the end, no later start reads them from the log."""
+    """The start moves the recovery point to the end, so no later start recomputes them from the log."""
     home = Home({"flush_messages": 1})
     an_aborted_transaction(home)
     home.roll()
@@ -348,7 +348,7 @@ def test_a_start_without_space_for_an_index_tries_again_later() -> None:
 
 
 def test_a_start_stores_a_segment_that_ends_before_the_recovery_point() -> None:
-    """Where no record reaches up to it, the whole segment is stored again."""
+    """No record of the segment reaches the recovery point, so the whole segment is stored again."""
     home = Home({"flush_messages": 1, "cleanup_policy": ("compact",)})
     home.append(3)
     advance_end_to(home.log, 100, NOW_MS)

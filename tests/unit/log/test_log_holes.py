@@ -58,7 +58,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def record(number: int) -> bytes:
-    """Of two producers in turn, a second apart."""
+    """A record of one of two alternating producers, a second after the one before."""
     value, time = b"%05d" % number + bytes(95), NOW_MS + 1000 * number
     return batch(value, producer_id=7 + number % 2, sequence=number // 2, timestamp_ms=time)
 

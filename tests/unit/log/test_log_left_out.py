@@ -33,7 +33,7 @@ KEY = ("t", 0)
 
 
 class FullDisk(SimDisk):
-    """Without space for files whose names end in one of these."""
+    """A disk without space for files whose names end in one of these."""
 
     full_for: tuple[str, ...] = ()
 

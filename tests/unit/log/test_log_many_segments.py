@@ -82,7 +82,7 @@ class Home:
     # -- requests -----------------------------------------------------------------------------------------------
 
     def produce(self) -> None:
-        """With flush.messages=1."""
+        """Append and flush, as with flush.messages=1."""
         self.append(self.count)
         self.log.flush()
 
@@ -97,7 +97,7 @@ class Home:
         assert self.log.read(self.log.log_end_offset - 1, max_bytes=1000).size_bytes
 
     def fetch_committed(self) -> None:
-        """From the start on: behind it lie all segments."""
+        """Search for aborted transactions at the start of the log, in front of all segments."""
         found = aborted_transactions(self.log, 0, 2)
         assert not found
 
@@ -119,7 +119,7 @@ class Home:
         assert self.log.end_offset_for_epoch(0)[1] == self.log.log_end_offset
 
     def sizes(self) -> None:
-        """As DescribeLogDirs asks for."""
+        """Read the size of the log, as DescribeLogDirs does."""
         assert self.log.size_bytes > 60 * self.count
 
     def delete_records(self) -> None:

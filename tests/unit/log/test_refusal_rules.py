@@ -1,4 +1,4 @@
-"""Which refused batch of a producer is waited for: each rule of `Refusals` alone."""
+"""The refused batch that a producer must send again first: each rule of `Refusals` alone."""
 
 from __future__ import annotations
 

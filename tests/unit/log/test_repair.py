@@ -1,4 +1,4 @@
-"""Which batches of another replica's answer fit a hole, and the segment that is rewritten around it."""
+"""The batches of another replica's response that fit a hole, and the segment that is rewritten around it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a segment ends and which segments may go: each limit at its edge, over real segments."""
+"""The end of a segment, and the segments that retention deletes: each limit at its edge, over real segments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which origin a record of a merge topic has, and which records are left out."""
+"""The origin of a record of a merge topic, and the records that are left out."""
 
 from __future__ import annotations
 

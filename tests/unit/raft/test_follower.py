@@ -199,7 +199,7 @@ def refused(code: ErrorCode, leader: int = -1) -> fetched.FetchResponse:
 
 
 async def test_a_refused_fetch_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Not if the answer names a leader: that is how a replica finds it."""
+    """A response that names a leader is not logged: that is how a replica finds the leader."""
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     denied = fetched.FetchResponse(error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     home = Home(refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, 2), *[refused(unknown)] * 3, denied, denied)

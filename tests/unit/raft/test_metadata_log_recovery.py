@@ -296,7 +296,7 @@ def test_an_operation_that_fails_is_said_and_loses_nothing_durable(kind: str) ->
 
 
 def test_a_log_that_failed_takes_nothing_more() -> None:
-    """After a failed fsync nothing says what is durable."""
+    """After a failed fsync it is unknown which bytes are durable."""
     home = Home()
     disk = FailingOnce(Random(1), DiskFaults(), lambda: 0)
     disk.restore(home.disk.snapshot(), home.disk.directories())

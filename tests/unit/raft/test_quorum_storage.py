@@ -1,4 +1,4 @@
-"""When a snapshot is due, when an old one goes, and where a replica that has one goes on."""
+"""The times at which snapshots are due and old ones deleted, and the offset at which a replica goes on from one."""
 
 from __future__ import annotations
 

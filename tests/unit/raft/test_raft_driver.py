@@ -297,7 +297,7 @@ async def test_a_disk_that_fails_a_trial_write_stops_the_node(error: Exception) 
 
 
 async def test_a_description_has_the_times_of_each_replica() -> None:
-    """As of the wall clock; -1 for what has not happened."""
+    """The times are of the wall clock; -1 if a replica has not fetched or not caught up yet."""
     home = await Home().start()
     node = home.driver.node
     node.replicas[key(7)] = ReplicaState(end_offset=3, last_fetch_ms=0, last_caught_up_ms=-1)

@@ -96,7 +96,7 @@ def test_a_batch_holds_eight_mebibytes_and_an_operation_is_in_one() -> None:
 
 
 def test_an_operation_may_fill_a_batch_to_its_last_byte() -> None:
-    """With the 16 bytes that each record may take beside its value."""
+    """The size counts 16 bytes that each record may need beside its value."""
     extra = len(topic("x" * 32_000)) - 32_000
     count, left = divmod(MAX_BATCH_BYTES, 32_000 + extra + 16)
     for more, fits in ((0, True), (1, False)):

@@ -1,4 +1,4 @@
-"""When a node of the quorum acts: to the millisecond, where chance draws the least or the most."""
+"""The times at which a node of the quorum acts: to the millisecond, with the least or the largest random delay."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_leader_that_begins_its_epoch_again_is_alive(resigned: bool) -> None:
 
 
 def lost_pauses(node: RaftNode, now_ms: int, count: int) -> list[int]:
-    """How long the node waits after each of so many elections that it loses."""
+    """The milliseconds that the node waits after each of `count` lost elections."""
     pauses = []
     for _ in range(count):
         now_ms += FETCH_MS + ELECTION_MS
@@ -191,7 +191,7 @@ def test_one_that_votes_no_more_stands_no_more(role: Role) -> None:
 
 @pytest.mark.parametrize("voters", [voting(1, 2), voting(2)], ids=["voter", "removed"])
 def test_a_leader_resigns_when_no_majority_fetched_for_so_long(voters: VoterSet) -> None:
-    """Where it removed itself, too: the one voter that is left must have the removal."""
+    """It does so, too, if it removed itself: the one voter that is left must have the removal."""
     node = leader()
     node.voters_changed(voting(1, 2), 0)
     node.step(Fetched(key(2), node.leader_epoch, 0), 100)

@@ -206,7 +206,7 @@ async def test_a_connection_that_is_dropped_is_closed_and_made_again(monkeypatch
 
 
 async def test_a_newer_message_to_a_voter_takes_the_place_of_the_one_before() -> None:
-    """Of its kind, and to this voter: those to others go on, also when one of them ends."""
+    """It replaces a message of its kind to this voter alone: those to others go on, also when one of them ends."""
     home = Home(UnreachableError("gone"))
     home.peers.blocks = asyncio.Event()
     ended = EpochEnded(1, home.node.leader_epoch, (2,))

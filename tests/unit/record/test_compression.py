@@ -195,7 +195,7 @@ def test_data_without_a_declared_size_is_refused_where_it_is_damaged(codec: int,
 
 
 def test_the_end_of_gzip_is_a_hint_alone() -> None:
-    """Other members may follow the first, and a lie fails the check of the decoder."""
+    """Other members may follow the first, and the decoder refuses a wrong size."""
     packed = gzip.compress(bytes(1000))
     assert refused(GZIP, packed[:-4] + struct.pack("<I", 2000), 1500) is ErrorCode.CORRUPT_MESSAGE
 

@@ -1,4 +1,4 @@
-"""Which batches Produce lets into a log by their headers: each refusal, with its code and the text that clients see."""
+"""Produce refuses batches by their headers: each refusal, with its code and the text that clients see."""
 
 from __future__ import annotations
 

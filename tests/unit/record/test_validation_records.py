@@ -1,4 +1,4 @@
-"""Which batches Produce lets into a log by their records: counts, lengths, keys, times, and their size unpacked."""
+"""Produce refuses batches by their records: counts, lengths, keys, times, and their decompressed size."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refusal(data: bytes, rules: BatchRules = PLAIN, *, now_ms: int = NOW_MS, on_
 
 
 def record_errors(data: bytes, code: ErrorCode, rules: BatchRules, *, now_ms: int = NOW_MS) -> list[RecordError]:
-    """Which records are refused; the text names the first of them."""
+    """The records that are refused; the text of the error must name the first of them."""
     error = refusal(data, rules, now_ms=now_ms)
     assert isinstance(error, InvalidRecordsError) and error.code is code
     assert error.message == f"One or more records have been rejected: {error.record_errors[0].message}"
@@ -100,7 +100,7 @@ def test_records_of_a_compacted_topic_need_keys() -> None:
 
 
 def test_unusual_valid_batches_are_accepted() -> None:
-    """Not as client libraries write it: a closer look finds nothing wrong."""
+    """Client libraries do not write such batches, but nothing in them is invalid."""
     null_of_two = b"\x0c\0\0\0\x03\x03\0"  # key and value have a length of -2
     header = validated(batch_bytes(null_of_two, 1))
     assert header.max_timestamp == NOW_MS

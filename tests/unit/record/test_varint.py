@@ -60,6 +60,6 @@ def test_more_than_64_bits_are_refused(written: str) -> None:
 
 
 def test_zeros_may_fill_the_last_bytes() -> None:
-    """As every reader of varints takes it: the bits count, not how few bytes they need."""
+    """Every reader of varints accepts them: a number need not have the shortest form."""
     assert read_zigzag(bytes.fromhex("8200"), 0) == (1, 2)
     assert read_zigzag(bytes.fromhex("82808080808080808000"), 0) == (1, 10)

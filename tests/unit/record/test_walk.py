@@ -101,7 +101,7 @@ def test_no_byte_can_be_changed_to_something_wrong(shape: str) -> None:
 
 
 def header_end(payload: bytes, header: BatchHeader, count: int) -> int:
-    """Where the first `count` records end."""
+    """The position at which the headers of record `count` end."""
     last = outline_records(payload, header)[count - 1]
     position = last.headers_position
     for _ in range(last.header_count):
@@ -167,7 +167,7 @@ CALLS = {
 
 
 def calls_of(payload: bytes, count: int) -> int:
-    """How many functions of Python a look calls."""
+    """The number of Python functions that a walk calls."""
     calls = 0
 
     def note(frame: FrameType, event: str, argument: object) -> None:

@@ -89,7 +89,7 @@ class Pair:
         return False
 
     def settle(self) -> None:
-        """Until the leader knows that its follower is cut."""
+        """Fetch until the leader knows that its follower is truncated."""
         for _ in range(6):
             self.fetch()
         assert replicas_not_truncated(self.leader) == []

@@ -417,7 +417,7 @@ def test_only_one_request_may_overtake(tmp_path: Path) -> None:
 
 
 def nothing_is_acknowledged_before_it_is_durable(directory: Path) -> None:
-    """With flush.messages=1 it has records of an earlier leader epoch, its own or another's, not synced yet."""
+    """A follower with flush.messages=1 has records of an earlier leader epoch that are not synced yet."""
     with following(directory, log_config=LogConfig(flush_messages=1)) as node:
         node.hold((3, 2))
         node.change(leader_epoch=4)

@@ -1,4 +1,4 @@
-"""Which replicas follow and are in sync, which change of that is requested, and why one is not in the set."""
+"""The replicas that follow and are in sync, the requested changes of the set, and the reasons of those outside it."""
 
 from __future__ import annotations
 

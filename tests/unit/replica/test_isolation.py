@@ -1,4 +1,4 @@
-"""When a leader counts as cut off, partition by partition."""
+"""The conditions under which a leader counts as isolated, partition by partition."""
 
 from __future__ import annotations
 

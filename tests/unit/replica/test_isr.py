@@ -1,4 +1,4 @@
-"""Which replicas are in sync and how far the high watermark may go, from numbers alone."""
+"""In-sync replicas and the high watermark, computed from numbers alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a move of a replica between log directories begins and ends, and what it waits for; over real files."""
+"""The begin, the waits and the end of a move of a replica between log directories, over real files."""
 
 from __future__ import annotations
 

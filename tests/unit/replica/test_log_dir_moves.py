@@ -89,7 +89,7 @@ class Broker:
         return self.replicas.find("t", 0, self.publisher.image)
 
     async def run_moves(self, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Until no move is under way. Raises Crash."""
+        """Run the loop until no move is under way. Raises Crash."""
         while (task := self.moves._task) is not None:
             meanwhile()
             await asyncio.sleep(0)

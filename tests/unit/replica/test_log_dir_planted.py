@@ -99,7 +99,7 @@ async def a_copy_knows_who_wrote_it() -> None:
 
 
 async def a_copy_of_a_log_that_was_cut_and_grew_again_is_cut_too() -> None:
-    """By its length alone the copy might be a part of the log."""
+    """By its length alone the copy could be a prefix of the log."""
     logs, _, partition = make(Random(1))
     log = partition.log
     for number in range(6):

@@ -1,4 +1,4 @@
-"""Where replicas are: directories that are full, lost, cordoned or wanted, and logs that are made and removed later."""
+"""The log directories of replicas: full, lost, cordoned or requested, and logs that are created or removed late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which replica a consumer reads from, and what the setting may say."""
+"""The replica from which a consumer reads, and the values of its setting."""
 
 from __future__ import annotations
 

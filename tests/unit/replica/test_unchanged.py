@@ -1,4 +1,4 @@
-"""Which fetches of followers say nothing new: whatever may not be passed over is named here, one by one."""
+"""Fetches of followers that bring nothing new are skipped; each test has one that may not be skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which quota holds: the precedence of Kafka's documentation, and who shares what."""
+"""The quota that applies to a client: the precedence of Kafka's documentation, and the clients that share one."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_requests_of_one_time_pay_as_a_bucket_does(steps: list[tuple[int, int]])
 
 @given(steps=st.lists(st.tuples(st.integers(-2, 2), st.sampled_from([0, 1, 250, 1500]), st.sampled_from([500, 1000]))))
 def test_a_fetch_waits_while_its_account_owes(steps: list[tuple[int, int, int]]) -> None:
-    """Also over changes of the rate, and where a time is before the last one."""
+    """The steps change the rate, too, and go back in time."""
     account, bucket, now_ms = Account(1000, burst_s=1, start_s=1), TokenBucket(1000, burst_s=1), 100
     for passed_ms, amount, rate in steps:
         now_ms += passed_ms

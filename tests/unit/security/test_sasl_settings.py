@@ -162,7 +162,7 @@ def test_each_mechanism_of_a_listener_may_have_settings_of_its_own() -> None:
 
 
 def unsigned_checks(options: str) -> TokenChecks:
-    """How a listener checks unsigned tokens whose JAAS entry has these options."""
+    """The checks of unsigned tokens on a listener whose JAAS entry has these options."""
     given = {"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.server.callback.handler.class": UNSECURED}
     given |= {"sasl.jaas.config": f"{BEARER} {options};"}
     checks = Logins(settings(**given), MetadataImage, PORTS, ()).listeners["EXTERNAL"].tokens

@@ -1,4 +1,4 @@
-"""Which certificates replace the present one, and which leave it in force."""
+"""Certificates that replace the current one, and certificates that leave it in force."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def node(tmp_path: Path) -> Node:
 
 
 def refused(context: RenewableContext, node: Node, caplog: pytest.LogCaptureFixture) -> str:
-    """Why a changed file is not used; the same certificate is refused in a setting."""
+    """The reason why a changed file is not used; the same certificate must be refused in a setting."""
     before = context.context
     caplog.clear()
     assert not context.renew() and context.context is before

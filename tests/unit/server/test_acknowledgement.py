@@ -1,4 +1,4 @@
-"""When a Produce gets its response: the ends of its waits, and the time-out."""
+"""The response of a Produce with acks=all: the ends of its waits, and the time-out."""
 
 from __future__ import annotations
 

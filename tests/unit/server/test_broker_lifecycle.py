@@ -222,7 +222,7 @@ async def test_a_broker_whose_listeners_are_refused_stays_in_the_cluster(
 
 
 async def test_listeners_that_change_before_the_registration_are_in_it(node: QuorumNode) -> None:
-    """As with those that are stored: the broker reads them while it starts."""
+    """A broker reads stored changes of its listeners while it starts."""
     member = Member(node)
     member.lifecycle.change_listeners([Listener(name="NEW", host="h", port=1)])
     await member.join()

@@ -1,4 +1,4 @@
-"""When a node warns of certificates that end soon, and what its metrics say of them."""
+"""The warnings of a node about certificates that expire soon, and their metrics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Looks:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Those since the last call: what is said, and of which listener."""
+    """The message and the listener of each warning since the last call."""
     found = [f"{each.getMessage()} {vars(each)['fields']['listener']}" for each in caplog.records]
     caplog.clear()
     return found

@@ -1,4 +1,4 @@
-"""How the descriptors of a process are shared out, and what happens to logs when all are taken."""
+"""The shares of a process's file descriptors for logs, peers and clients."""
 
 from __future__ import annotations
 

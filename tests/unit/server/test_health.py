@@ -1,4 +1,4 @@
-"""Which condition a probe names, for each that can fail."""
+"""A probe names the condition that fails, for each that can fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which dynamic settings are logged as ignored."""
+"""The dynamic settings that are logged as ignored."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_a_request_keeps_the_set_of_topics_that_it_began_with() -> None:
 
 @pytest.mark.parametrize("level", ["DEBUG", None])
 def test_a_kept_permission_is_audited_once_the_level_changes(lines: Lines, level: str | None) -> None:
-    """Without a level of its own the audit log has that of the node's log."""
+    """An audit log without a level of its own has the level of the node's log."""
     authorizer = StandardAuthorizer(allow_if_no_acl=True)
     authorizer.update({})
     broker: Any = SimpleNamespace(authorizer=authorizer)

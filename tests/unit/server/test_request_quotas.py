@@ -1,4 +1,4 @@
-"""When the time that the loop works for a connection is paid by its client's quota."""
+"""The client's quota pays for the time that the event loop works for a connection: when, and by whom."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_all_connections_of_a_client_wait_for_its_debt() -> None:
 
 
 def test_answers_of_a_connection_that_waits_prolong_its_wait() -> None:
-    """As those do of requests that were under way when it began."""
+    """The answers are those of requests that were under way when the wait began."""
     world = World()
     world.turn(600 * NS_OF_A_MS)
     wait_ms = world.turn(1)

@@ -46,7 +46,7 @@ def test_sizes_are_kept_with_the_times() -> None:
 
 
 def timed_of(times: RouteTimes, requests: int) -> list[int]:
-    """Which requests are timed, as their connection counts them."""
+    """The numbers of the requests that are timed, as their connection counts them."""
     timed = []
     for number in range(requests):
         if times.untimed:

@@ -1,4 +1,4 @@
-"""Which settings of TLS count for which listener, and what is said of principals."""
+"""TLS settings of each listener, and warnings about super users."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class World:
 
 
 async def turns() -> None:
-    """As many turns of the loop as anything that has become ready can need."""
+    """Let the event loop run as often as any task that has become ready can need."""
     for _ in range(10):
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""From properties to the settings of a node: defaults, synonyms, providers, and every problem at once."""
+"""The settings of a node from its properties: defaults, synonyms, providers, and every problem at once."""
 
 from __future__ import annotations
 

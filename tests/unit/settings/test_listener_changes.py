@@ -1,4 +1,4 @@
-"""Which changes of its listeners a running node refuses, and which settings of one it takes with the listener."""
+"""The changes of listeners that a running node refuses, and the settings that it accepts with a new listener."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_starting_node_takes_another_protocol_of_a_client_listener() -> None:
 
 
 def test_another_listener_does_not_become_the_one_of_brokers() -> None:
-    """Without inter.broker.listener.name it is the first one with security.inter.broker.protocol."""
+    """The default of inter.broker.listener.name is the first listener with security.inter.broker.protocol."""
     given = dict(NODE)
     del given["inter.broker.listener.name"]
     before = resolve(given, Sources({}, lambda path: ""))

@@ -162,7 +162,7 @@ async def test_no_response_is_sent_before_its_records_are_committed() -> None:
 
 
 async def test_what_is_committed_with_its_append_is_answered_in_that_turn() -> None:
-    """As in a log of one replica: nothing is waited for."""
+    """A log of one replica commits so: nothing has to wait."""
 
     class CommittedLog(MemoryLog):
         async def wait_committed(self, end_offset: int) -> None:

@@ -1,4 +1,4 @@
-"""How sure a benchmark is of the ratio that it prints."""
+"""The confidence interval of the ratio that a benchmark prints."""
 
 from __future__ import annotations
 
