@@ -51,7 +51,7 @@ SIZES = (128, 1024, 10_240, 102_400, 515 * 1024)
 MISSED_BYTES = 200 << 20
 RETURNED_BYTES, NEWS_BYTES = 2_000_000_000, 10_000_000
 WARM_UP_S = 5.0
-# Of the time that all may take; the rest is for the five nodes.
+# The share of the time for three nodes; the rest is for the five nodes.
 THREE_NODES_SHARE = 0.7
 
 

@@ -19,7 +19,7 @@ from bench.generator import run_load
 from bench.trios import NODES, Trio, until
 
 PARTITIONS = 3
-# Of a run: what the disks of three copies can take without the page cache being all that is measured.
+# The bytes of a run: so few that the disks of three replicas can write them, and not only the page cache is measured.
 LIMIT_BYTES = 400 << 20
 LATENCY_RATE = 500
 SEND_EVERY_S = 0.002
@@ -259,7 +259,7 @@ def published_shape(program: Path) -> Measure:
         written = sum(run.raw["acked"] for run in runs)
         begun = time.monotonic()
         read = _group_reads(trio, name, 24, written)
-        # With acks=1 and no ids of producers, what was sent again is there twice, with any broker.
+        # With acks=1 and without producer ids, records that were sent again are there twice, with any broker.
         assert read >= written, f"{read} of {written} were read"
         rate = sum(run.records_per_s for run in runs)
         trio.delete(name)

@@ -12,7 +12,7 @@ from bench.trios import NODES, Trio
 RECORD_BYTES = 1024
 STEADY_BYTES_S = 5_000_000
 STEADY_PARTITIONS = (100, 500, 2_000)
-# Of a consumer that begins to read so many partitions.
+# The time that a consumer needs until it reads so many partitions steadily.
 SETTLED_S = 5.0
 STEADY_S = 10.0
 READ_PARTITIONS = (1, 3, 6, 12)

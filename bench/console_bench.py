@@ -80,7 +80,7 @@ class GeneratedWatch(Watch):
     def next(self, number: int) -> Snapshot:
         """One look."""
         before = self._generated
-        # As many objects come as from a decoded answer, and those of the look before go.
+        # This creates as many objects as a decoded response, and those of the last snapshot are freed.
         topics = {
             name: changed(topic, partitions=[_again(each) for each in topic.partitions])
             for name, topic in before.topics.items()

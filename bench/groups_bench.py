@@ -45,7 +45,7 @@ READ_RECORDS = 400_000
 WRITTEN = "written"
 MEMBER_COUNTS = (2, 20, 100)
 
-# Of (broker, an unused name, seconds to go on for): the number that counts.
+# (broker, an unused name, seconds to go on for) -> the measured number.
 Measure = Callable[[Contestant, str, float], float]
 
 

@@ -43,11 +43,11 @@ from tests.support.nodes.node import Node, free_port
 
 MIB = 2**20
 ACLS = 10_000
-# Of them a client's requests see as little as of 10,000, which take long to make under Valgrind.
+# A client's requests depend on their number as little as on 10,000, which take long to create under Valgrind.
 COUNTED_ACLS = 1000
 PAIRS, QUICK_PAIRS = 60, 6
 SCRAPES = 20
-# As Prometheus' documentation has it, and docs/monitoring.md.
+# The interval in Prometheus' documentation, and in docs/monitoring.md.
 SCRAPE_EVERY_S = 15
 # The records of one measurement: size in bytes and number.
 SIZES = {1024: 20_000, 100 * 1024: 400}

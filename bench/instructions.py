@@ -118,7 +118,7 @@ class CountedNode(Node):
     """A node under Valgrind's callgrind, SLOWER times slower while its instructions are counted."""
 
     start_timeout_s = 600.0
-    # As of `counting`.
+    # The argument `within` of `counting`.
     within: ClassVar[str] = ""
 
     def environment(self) -> dict[str, str]:

@@ -11,9 +11,9 @@ import time
 from tests.sim.history import Assigned, Commit, Heard, Marks, Operation, Outcome, Poll, Send, Step, judge
 
 PARTITIONS = 8
-# Of processor time, for a million operations.
+# The limit of processor seconds for a million operations.
 LIMIT_S = 20.0
-# Of so many records one is committed, and a group goes to its next generation after so many commits.
+# The number of records for each commit, and of commits for each generation of a group.
 COMMIT_EVERY = 10
 REBALANCE_EVERY = 1000
 

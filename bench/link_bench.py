@@ -232,7 +232,7 @@ def catch_up(sites: Sites, who: str, topic: str, load: Load) -> Usage:
             time.sleep(LOOK_EVERY_S)
         ends.close()
         used = between(first, now, most)
-        # As for all three quarters, wherever the look at the first was: it may have been too late.
+        # Scaled to all three quarters: the first look may have been later than at a quarter.
         share = (load.count - from_count) / (load.count * (1 - WARM))
         return Usage(used.mirror_s / share, used.broker_s / share, used.memory_bytes, used.wall_s / share)
 

@@ -47,7 +47,7 @@ RECORD_BYTES = 1024
 BATCH_RECORDS = 60
 SETTINGS: Mapping[str, object] = {"log.segment.delete.delay.ms": 0, "auto.create.topics.enable": "false"}
 WHO = (KAFKA, OURS)
-# Of the minutes that there are.
+# The share of each part in the minutes of a run.
 SHARES = {"append": 0.12, "large": 0.32, "many": 0.36, "compaction": 0.2}
 QUIET_LOOK_S = 2.0
 

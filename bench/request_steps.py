@@ -247,7 +247,7 @@ def three_nodes(counted: int) -> None:
         assert not answer.error_code, answer
 
     with tempfile.TemporaryDirectory() as name:
-        # With a controller of its own: the fetches of a quorum's other voters would be marked, too.
+        # The controller is a node of its own: otherwise fetches of the quorum's other voters would be marked, too.
         cluster = ProcessCluster(Path(name), brokers=3, controllers=1, settings=PATIENT | {"min.insync.replicas": 3})
         folder = Path(name) / "stepped"
         cluster[counted].launcher = tuple(stepped(folder))

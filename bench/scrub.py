@@ -39,7 +39,7 @@ def fill(node: Node, record_bytes: int, per_batch: int, total_bytes: int) -> Non
 
 def share(record_bytes: int, per_batch: int, seconds: float, *, scrubs: bool) -> float:
     """The part of a core that a node takes that is left alone."""
-    # So much that a pass does not end, be it read as fast as large batches are.
+    # Enough bytes that a pass does not end, even at the speed of large batches.
     total = int(min(4 * MIB * (seconds + 3 * SETTLE_S), 5e5 * per_batch * record_bytes))
     with tempfile.TemporaryDirectory() as directory:
         settings = {"odradek.log.scrub.enable": str(scrubs).lower(), "odradek.log.scrub.interval.ms": 100}

@@ -167,7 +167,7 @@ def of_the_way(tree: Path) -> dict[str, str]:
     done = subprocess.run([sys.executable, "-c", _TRACE], env=environment, capture_output=True, text=True, timeout=300)
     if done.returncode != 0:
         return {"produce, files": f"no trace: {done.stderr.strip().splitlines()[-1]}"}
-    # Of each way and file: the first and the last line of each function.
+    # The first and the last line of each function, by way and file.
     ways: dict[str, dict[str, dict[str, int]]] = json.loads(done.stdout)
     package = tree / "src" / "odradek"
     found: dict[str, str] = {}

@@ -236,7 +236,7 @@ def run_damaged_metadata(script: bytes) -> None:
     except StorageError:
         return
     synced_is_right = after.get(METADATA / SYNCED_OFFSET) == before[METADATA / SYNCED_OFFSET]
-    # Where a checksum was made right again it is a writer's bug, which cannot be noticed.
+    # Damage with a valid checksum is a writer's bug, which no reader can notice.
     if synced_is_right and _first_is_there(after) and not has_lies(script):
         _check_kept(before, after, read)
     end = log.log_end_offset

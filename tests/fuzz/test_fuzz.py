@@ -13,7 +13,7 @@ from tests.fuzz.engine import FEWEST, Finding, Target, corpus_of, executions, ke
 from tests.fuzz.targets import KINDS, TARGETS, share_s
 
 SEED = 20_261_121
-# Of each kind of input; its targets share them.
+# The seconds for each kind of input, which its targets share.
 KIND_S = float(os.environ.get("FUZZ_SECONDS", "60"))
 MINUTE_S = 60.0
 

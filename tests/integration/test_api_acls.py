@@ -84,7 +84,7 @@ def test_a_stock_client_creates_describes_and_deletes(node_thread: NodeThread) -
     wanted = [binding("t"), binding("team-", ResourcePatternType.PREFIXED)]
     for future in client.create_acls(wanted).values():
         future.result(60)
-    # At once: the node that has answered decides by it.
+    # The node that has answered authorizes by the new ACLs at once.
     assert authorizer.authorize(*asked, "t") and authorizer.authorize(*asked, "team-a")
     assert sorted(client.describe_acls(EVERYTHING).result(60)) == sorted(wanted)
 

@@ -135,7 +135,7 @@ class TestDescribe:
                 )
 
             topic, other = calls.create_topic(), calls.create_topic(retention_ms=5)
-            # In a topic's unit neither is given: its value counts, and has no synonym.
+            # No setting with the topic's unit is given: the topic's value is used, and has no synonym.
             assert shown(TOPIC, topic, "retention.ms") == ("18000000", DEFAULT_SOURCE, [])
             assert shown(TOPIC, topic, "segment.ms") == ("25200000", DEFAULT_SOURCE, [])
             assert shown(TOPIC, other, "retention.ms") == ("5", TOPIC_SOURCE, [("retention.ms", "5", TOPIC_SOURCE)])

@@ -41,7 +41,7 @@ def test_a_stock_client_sets_describes_and_removes_credentials(node: Node) -> No
     ]
     for future in client.alter_user_scram_credentials(wanted).values():
         future.result(60)
-    # At once: the broker that has answered knows.
+    # The broker that has answered knows the new users at once.
     found: Any = client.describe_user_scram_credentials(["alice", "bob"])
     described = {name: future.result(60).scram_credential_infos for name, future in found.items()}
     assert [(each.mechanism, each.iterations) for each in described["alice"]] == [(SHA_256, 8192), (SHA_512, 4096)]

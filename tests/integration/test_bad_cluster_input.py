@@ -76,7 +76,7 @@ def test_a_clients_fetch_with_a_replica_id(open_node: Node, topic: str, inside: 
     reported = fetch_as_broker(open_node.port, topic, version)
     assert ErrorCode(reported.error_code) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert not reported.records
-    # Where brokers ask, it is heard, and is no replica: a leader does not follow itself.
+    # On the listener of brokers it is handled, and refused as no replica: a leader does not follow itself.
     assert ErrorCode(fetch_as_broker(inside, topic, version).error_code) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 

@@ -153,7 +153,7 @@ def test_our_lines_are_those_of_kafkas_dumper(
         *sorted(directory.glob("*.snapshot"))[:1],
     ):
         same_as_kafkas_dumper(path, capsys)
-    # Of values only those that are text: Kafka's dumper takes all for UTF-8.
+    # Only values that are text are compared: Kafka's dumper takes all for UTF-8.
     last = sorted(directory.glob("*.log"))[-1]
     assert run(["dump-log", str(last), "--print-data-log"]) == errors.OK
     tail = lines(capsys.readouterr().out)[-2:]

@@ -78,7 +78,7 @@ def test_a_stall_is_seen_by_every_record_that_waits(own_node: Node) -> None:
     stalled, done = threading.Event(), threading.Event()
 
     def stall() -> None:
-        # Once the first records are on the disk, a second and a half without the broker.
+        # The broker is paused for a second and a half, once the first records are on the disk.
         log = own_node.data_dir / "stalled-0" / f"{0:020}.log"
         eventually(lambda: log.stat().st_size > 0, "records are written")
         own_node.pause()
@@ -127,7 +127,7 @@ def test_an_interrupted_run_reports_its_results(node: Node) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Where tests run in the background it is ignored.
+        # Processes of tests that run in the background ignore SIGINT.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         try:

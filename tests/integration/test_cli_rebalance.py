@@ -105,11 +105,11 @@ def test_an_interrupted_plan_is_resumed(cluster: Cluster, tmp_path: Path) -> Non
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        # Where tests run in the background it is ignored.
+        # Processes of tests that run in the background ignore SIGINT.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         try:
-            # So slow that it does not end meanwhile.
+            # The move is so slow that it does not end meanwhile.
             eventually(lambda: begun(cluster), "something moves")
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=PATIENCE_S)

@@ -100,7 +100,7 @@ def test_what_is_pushed_is_shown_until_the_client_ends(shown: tuple[Node, str], 
     data = metrics_data(sent, gauge("org.apache.avg", number(1.5, attribute("node_id", 1))))
     assert push(calls, me, subscription, data) == "NONE"
     for codec in (ZSTD, LZ4, GZIP, SNAPPY):
-        # Until its interval is over.
+        # A push is refused until the interval is over.
         eventually(lambda codec=codec: push(calls, me, subscription, compress(codec, data), codec) == "NONE")
     assert values(address, me) == {("org.apache.sent", ""): 25, ("org.apache.avg", "node_id=1"): 1.5}
     assert scrape(address)["odradek_client_metrics_pushes_total"][frozenset()] >= 5

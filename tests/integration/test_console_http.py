@@ -108,7 +108,7 @@ def test_a_wrong_password_gets_a_line(console: ConsoleProcess) -> None:
 
 
 def test_many_wrong_passwords_for_a_name_have_to_wait(console: ConsoleProcess) -> None:
-    # For a name of its own; addresses are counted as well, so this test has one of its own, too.
+    # Failed logins are counted by name and by address, so this test has its own name and its own address.
     with browser(console.url, address="127.0.0.9") as client:
 
         def code() -> int:

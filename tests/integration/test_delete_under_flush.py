@@ -22,7 +22,7 @@ from tests.support.nodes.cluster import Cluster, topic_at
 from tests.support.waiting import PATIENCE_S, eventually
 
 LAST = 100
-# Of each topic: one that is not there keeps no other from being written to, and the end has no long queue to wait for.
+# The largest queue of each topic: a deleted topic blocks no other one, and the end need not wait for a long queue.
 MOST_WAITING = 300
 SETTINGS = {
     "auto.create.topics.enable": "false",

@@ -197,7 +197,7 @@ def test_a_pod_with_tls_has_an_address_outside(tmp_path: Path) -> None:
         secrets[name].mkdir()
     identity = certificates.issue("odradek")
     for name in ("odradek-broker-tls", "odradek-controller-tls"):
-        # As cert-manager writes them; the broker has both in one file, too.
+        # cert-manager writes key and certificate into two files; the broker also accepts both in one file.
         blocks = re.findall(r"-----BEGIN .*?-----END [^-]+-----\n", identity.read_text(), re.DOTALL)
         (secrets[name] / "tls.key").write_text("".join(each for each in blocks if "PRIVATE KEY" in each))
         (secrets[name] / "tls.crt").write_text("".join(each for each in blocks if "PRIVATE KEY" not in each))

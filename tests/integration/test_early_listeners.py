@@ -22,7 +22,7 @@ AUTHORIZER = {
 
 def guarded(directory: Path, settings: dict[str, object]) -> Node:
     node = Node(directory, AUTHORIZER | settings)
-    # In this order: a wait for the last one finds both.
+    # The order matters: a wait for the last one finds both.
     controller, plain = f"CONTROLLER://127.0.0.1:{node.controller_port}", f"PLAINTEXT://127.0.0.1:{node.port}"
     node.overrides["listeners"] = f"{controller},{plain}"
     return node
@@ -42,7 +42,7 @@ def test_which_controllers_serve_before_they_have_a_leader(
 ) -> None:
     node = guarded(tmp_path, early)
     with silent_port() as other:
-        # Of two voters one is missing: no metadata comes.
+        # One of two voters is missing, so no metadata comes.
         node.overrides["controller.quorum.voters"] = f"1@127.0.0.1:{node.controller_port},2@127.0.0.1:{other}"
         with node:
             assert is_served(node.controller_port, 60 if served else 0.5) is served

@@ -106,8 +106,8 @@ def test_an_idempotent_producer_survives_a_full_disk_without_duplicates(cluster:
     full = next(node for node in cluster.brokers if node.plan.node_id != cluster.active_controller())
     node_id = full.plan.node_id
     ballast = Ballast(tmp_path / f"node-{node_id}")
-    # In flight when the disk is full: a batch, and others of the same partition behind it. Meanwhile no other
-    # leader can acknowledge what it has.
+    # A batch, and others of the same partition behind it, are in flight when the disk is full. Meanwhile no other
+    # leader can acknowledge its records.
     full.pause()
     eventually(lambda: load.write(1) or load.unanswered(node_id) >= UNDER_WAY)  # type: ignore[func-returns-value]  # it returns None, which is false
     ballast.fill()

@@ -75,7 +75,7 @@ def test_lag_is_known_in_records_and_seconds_of_all_leaders(cluster: Cluster) ->
     lags(cluster, "done", TOPIC, 0, 0, 0)
     seconds = of_group(cluster, "behind", "seconds")
     for number, read in enumerate((0, 4, 9)):
-        # Not younger than the record is; the test itself takes some time.
+        # The age is at least that of the record; the test itself takes some time.
         assert AGE_S - 100 * read <= seconds[TOPIC, number] < AGE_S - 100 * read + 2 * PATIENCE_S
     assert set(of_group(cluster, "done", "seconds").values()) == {0.0}
     (exporter,) = exporters(cluster, "behind")

@@ -28,7 +28,7 @@ from tests.support.clients.canary import Canary
 from tests.support.clients.confluent import read_all
 from tests.support.nodes.node import Node
 
-# Of the node's own time on a processor, whatever else the machine has to do.
+# The longest wait, in the node's own processor seconds, however busy the machine is.
 LONGEST_WAIT_S = 5.0
 CODECS = range(len(COMPRESSION_NAMES))
 SNAPPY, ZSTD = 2, 4

@@ -33,7 +33,7 @@ HALF = 2000
 MOST_GROWTH = 72 * MEBIBYTE
 # One that has shaken hands takes 64 KiB, of which OpenSSL has most.
 OF_A_CONNECTION = 96 * 1024
-# Of the node's processor; the canary's own thread may wait for its turn meanwhile on a busy machine.
+# The longest pause, in the node's processor seconds; the canary's own thread may wait longer on a busy machine.
 MOST_PAUSE_S = 5.0
 
 

@@ -55,7 +55,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.only_ours
 
 MEBIBYTE = 2**20
-# Of the node's processor; the canary's own thread may wait for its turn meanwhile on a busy machine.
+# The longest pause, in the node's processor seconds; the canary's own thread may wait longer on a busy machine.
 MOST_PAUSE_S = 5.0
 TOPIC = "guarded"
 ALLOWED, DENIED = ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -87,5 +87,5 @@ def test_replication_stays_on_the_internal_listener(cluster: Counted) -> None:
     cluster[3].stop()
     cluster[3].start()
     eventually(lambda: cluster.crossed()["INTERNAL"] > before["INTERNAL"] + 10_000)
-    # Not one byte: no client is there, and no node was one.
+    # Not one byte crosses it: there is no client, and no node is a client of it.
     assert cluster.crossed()["EXTERNAL"] == before["EXTERNAL"]

@@ -29,7 +29,7 @@ def test_producers_leave_a_leader_that_is_cut_off(tmp_path: Path) -> None:
         with Steady(cluster.bootstrap_servers, "orders", 0) as writer, Calls(port_of(cluster, leader)) as calls:
             eventually(lambda: len(writer.acknowledged) > 20)
             cluster.partition([leader], others)
-            # Without waiting for followers, too: what it took now would be lost.
+            # It refuses writes with acks=1, too: records that it accepted now would be lost.
             eventually(lambda: refused(calls, "orders"))
             before = len(writer.acknowledged)
             eventually(lambda: len(writer.acknowledged) > before + 50)

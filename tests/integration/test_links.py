@@ -19,7 +19,7 @@ from tests.support.clients.transactions import TransactionalProducer
 from tests.support.nodes.node import Node
 from tests.support.waiting import PATIENCE_S, eventually
 
-# So that a log is one file on both sides, whenever it was written.
+# With these a log is one file on both sides, whenever it was written.
 QUIET = {"log.cleaner.backoff.ms": 20, "log.retention.check.interval.ms": 600_000}
 
 

@@ -207,7 +207,7 @@ def test_settings_of_topics_follow_but_those_left_out(source: Node, here: Node) 
     set_on_topic(source, "orders", "--add-config", "max.message.bytes=6000", "--delete-config", "cleanup.policy")
     wanted = {"max.message.bytes": "6000", "retention.ms": "7200000"}
     eventually(lambda: own_settings(here, "orders") == wanted, lambda: own_settings(here, "orders"))
-    # Of a list, the value that counts there follows, whether it was set on the topic or not.
+    # The link copies the effective value of a listed setting, whether it was set on the topic or not.
     alter(here, topic_config_sync_include="retention.ms,segment.ms", topic_config_sync_exclude="")
     wanted = {"max.message.bytes": "6000", "retention.ms": "-1", "segment.ms": "604800000"}
     eventually(lambda: own_settings(here, "orders") == wanted, lambda: own_settings(here, "orders"))

@@ -166,7 +166,7 @@ def test_a_topic_with_a_prefix_goes_back_to_the_one_it_came_from(west: Node, eas
     await_end(west, "bills", "east", 11)
     found = [each.value() for each in read_all(west.bootstrap, "bills")]
     assert found == [*values("shared", 0, 5), *values("new", 0, 3), *values("more", 0, 2)]
-    # And to where its producers were at first: each is the other's mirror in turn.
+    # The producers return to the first cluster: each topic is the other's mirror in turn.
     odradek(west.bootstrap, "links", "promote", "east", "bills", "--yes")
     write(west, "bills", values("again", 0, 4))
     odradek(east.bootstrap, "links", "failback", "west", "west.bills", "--yes")

@@ -28,7 +28,7 @@ from tests.support.clients.wire import Wire
 from tests.support.nodes.node import Node
 from tests.support.waiting import PATIENCE_S
 
-# Of the node's own time on a processor, whatever else the machine has to do.
+# The longest wait, in the node's own processor seconds, however busy the machine is.
 LONGEST_WAIT_S = 8.0
 MEMORY_BYTES = 400 * 2**20
 TOPICS = [f"{letter * 200}-{number}" for letter in "ab" for number in range(100)]

@@ -99,7 +99,7 @@ def test_a_writer_that_stops_in_the_middle_of_a_frame(own_node: Node) -> None:
 def test_connections_over_the_limits_are_closed_and_others_served(tmp_path_factory: pytest.TempPathFactory) -> None:
     with Node(tmp_path_factory.mktemp("node"), {"max.connections.per.ip": 10}) as node:
         crowd = [Wire(node.port)]
-        # Once this is answered, the node has let go of who looked whether it is there.
+        # Once this is answered, the node has closed the connection of the start's probe.
         assert is_served(crowd[0])
         crowd += [Wire(node.port) for _ in range(12)]
         assert [is_served(wire) for wire in crowd] == [True] * 10 + [False] * 3

@@ -21,7 +21,7 @@ from odradek.protocol.messages.produce_request import PartitionProduceData, Prod
 from tests.support.clients.api_calls import Calls, batch, fetch_topic, values_in
 from tests.support.nodes.node import Node
 
-# Of partitions: more than may be open at once.
+# The numbers of partitions: more than may be open at once.
 SHORT, LONG = 1000, 4000
 AT_ONCE = 500
 # Beside those of logs: sockets, the metadata log, locks, what the interpreter and uvloop have open.

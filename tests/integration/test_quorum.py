@@ -16,9 +16,10 @@ from tests.support.nodes.quorum_processes import QuorumProcess, described, leade
 # Followers hear of their leader twice a second at least.
 FETCH_TIMEOUT_S = 5.0
 ALMOST_FETCH_TIMEOUT_S = 4.9
-# Of the leader: enough for an election by those who take their own standing still for its silence.
+# The leader wakes later than the others by this: enough for an election by voters that mistake their own pause for its
+# silence.
 LATER_S = 0.6
-# Where this process itself takes longer than that to wake the leader, its silence is one.
+# If this process takes longer than that to wake the leader, the leader was silent indeed.
 MUCH_LATER_S = 3.0
 
 

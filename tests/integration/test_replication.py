@@ -25,7 +25,7 @@ from tests.support.models.batches import batch, header_of
 from tests.support.nodes.replica_nodes import ReplicaCluster, ReplicaNode
 from tests.support.waiting import PATIENCE_S, eventually_async
 
-# Of 29 s; all the rest is a matter of milliseconds.
+# A long poll lasts 29 s; everything else takes milliseconds.
 SOONER_THAN_A_LONG_POLL_S = 25
 
 
@@ -160,7 +160,7 @@ async def test_a_lagging_follower_leaves_the_isr_and_the_rest_goes_on(cluster: R
     wait = leader.partition().wait_replicated(2)
     assert wait is not None
     await asyncio.wait_for(wait, PATIENCE_S)
-    # Where all of this stood still for those three seconds, 2 has fallen out as well, and comes back.
+    # If all of this was paused for those three seconds, 2 has fallen out as well, and comes back.
     await eventually_async(lambda: leader.partition().isr == (1, 2), "2 is in sync")
     removed = leader.partition().in_sync.out()
     assert list(removed) == [3] and removed[3].reason == "stuck"

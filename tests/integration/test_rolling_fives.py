@@ -68,7 +68,8 @@ def test_each_restarts_while_another_is_killed(fives: Cluster) -> None:
                 chance.choice([node for node in nodes if node is not restarted])
                 for nodes, restarted in ((fives.brokers, broker), (fives.controllers, controller))
             ]
-            # In order and at the same moment: the one that stops asks a quorum that has just lost a member.
+            # Both stop cleanly at the same moment: the broker sends its requests to a quorum that has just lost a
+            # voter.
             restarts = [threading.Thread(target=node.restart) for node in (broker, controller)]
             for thread in restarts:
                 thread.start()

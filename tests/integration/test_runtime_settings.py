@@ -38,7 +38,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.only_ours
 
-# Where the part that reads a class keeps what it goes by.
+# The current configuration in the part of a broker that reads a class.
 PARTS: Mapping[type, Callable[[Broker], Any]] = {
     CleanerConfig: lambda broker: broker.cleaner.config,
     ConnectionConfig: lambda broker: broker.dispatcher.config,
@@ -95,7 +95,7 @@ def another_value(key: str) -> str:
     if isinstance(default, bool):
         return str(not default).lower()
     assert default is None or isinstance(default, int), f"{key}: give a value in VALUES"
-    # Of a number that stands for "no limit" there is no higher one.
+    # There is no number above one that stands for "no limit".
     return str(default - 1 if default is not None and default > 2**30 else (default or 1) + 1)
 
 

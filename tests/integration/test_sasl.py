@@ -61,7 +61,7 @@ class SaslNode(Node):
         self.sasl_port = free_port()
         plain = f"CONTROLLER://127.0.0.1:{self.controller_port},PLAINTEXT://127.0.0.1:{self.port}"
         self.overrides |= {
-            # In this order: a wait for the last one finds all.
+            # The order matters: a wait for the last one finds all.
             "listeners": f"EXTERNAL://127.0.0.1:{self.sasl_port},{plain}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,EXTERNAL:SASL_PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT",

@@ -24,7 +24,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text(
 SECTION = PAGE[PAGE.index("### Users with passwords") : PAGE.index("## ACLs")]
 ACLS = PAGE[PAGE.index("### Permissions in five minutes") : PAGE.index("## Quotas")]
 QUOTAS = PAGE[PAGE.index("## Quotas") :]
-# Where the commands of this environment are found, as a user who has installed them finds them.
+# The environment in which the shell finds the commands of this installation, as a user's does.
 SHELL = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
@@ -51,7 +51,7 @@ def test_the_users_of_the_page_log_in(tmp_path: Path) -> None:
     )
     server = node.overrides | page | certificates.server("listener.name.external.") | {"listeners": listeners}
     server |= {"node.id": 1, "process.roles": "broker,controller", "controller.listener.names": "CONTROLLER"}
-    # As the command of the page has it: a quorum that grows.
+    # The command of the page begins a quorum that can grow.
     del server["controller.quorum.voters"]
     server["controller.quorum.bootstrap.servers"] = f"127.0.0.1:{node.controller_port}"
     config = tmp_path / "server.properties"

@@ -136,7 +136,7 @@ def test_connections_beyond_a_quota_get_no_handshake(node: TlsNode, certificates
     set_quotas(node.port, {"ip": "127.0.0.1"}, connection_creation_rate=1)
     idle = [socket.create_connection(("127.0.0.1", node.tls_port), 30) for _ in range(40)]
     try:
-        # Those beyond ten seconds' worth are closed without a response.
+        # Connections beyond the rate of ten seconds are closed without a response.
         idle[-1].settimeout(60)
         with contextlib.suppress(ConnectionError):
             assert idle[-1].recv(1) == b""

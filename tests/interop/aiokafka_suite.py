@@ -17,7 +17,7 @@ from tests.interop.packages import cache_folder, require_command, run_step
 
 VERSION = "0.14.0"
 REPOSITORY = "https://github.com/aio-libs/aiokafka"
-# Those that speak with a broker; test_sasl.py needs one with Kerberos.
+# The test files that need a broker; test_sasl.py needs one with Kerberos.
 FILES = (
     "test_admin.py",
     "test_client.py",
@@ -78,7 +78,7 @@ def sources() -> Path:
             clone = [git, "clone", "-q", "--depth=1", f"--branch=v{VERSION}", REPOSITORY, "repository"]
             shutil.rmtree(folder / "repository", ignore_errors=True)
             run_step(clone, folder, folder / "fetched.txt", "git clone of aiokafka")
-            # Without the package itself: the one that is installed is tested.
+            # The package itself is not copied: the installed one is tested.
             shutil.copytree(folder / "repository" / "tests", folder / "tests", dirs_exist_ok=True)
             shutil.rmtree(folder / "repository")
             (folder / "tests" / "conftest.py").write_text(CONFTEST)

@@ -47,7 +47,7 @@ def sources() -> Path:
 
 def inferred_version(bootstrap: str) -> tuple[int, ...]:
     """The version of Kafka that kafka-python takes the broker for, from its ApiVersions."""
-    # In a process of its own: importing kafka-python warns of deprecations, which are errors in our tests.
+    # This runs in a process of its own: importing kafka-python warns of deprecations, which are errors in our tests.
     code = (
         "import sys, kafka; client = kafka.KafkaConsumer(bootstrap_servers=sys.argv[1]); "
         "print(*client.config['api_version']); client.close()"

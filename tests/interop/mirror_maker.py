@@ -24,7 +24,7 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   </dependencies>
 </project>
 """
-# For clusters of one broker, with intervals of a second instead of minutes.
+# Settings for clusters of one broker, with intervals of a second instead of minutes.
 ONE_BROKER_EACH: Mapping[str, object] = {
     "replication.factor": 1,
     "offset-syncs.topic.replication.factor": 1,

@@ -140,7 +140,7 @@ def test_performance_tools_get_their_quota_within_a_tenth(broker: Node | ApacheK
     common = ("--topic", "rated", "--num-records", 3072, "--command-property", "client.id=rated")
     sizes = ("--record-size", 10_240, "--throughput", -1)
     reported = tool(broker, "ProducerPerformance", *common, *sizes)
-    # Of each five seconds; in the first a virtual machine becomes fast.
+    # The rates of each five seconds; in the first the virtual machine warms up.
     produced = [float(each) for each in re.findall(r"\(([\d.]+) MB/sec\)", reported)]
     assert 0.9 < statistics.median(produced) < 1.1, reported
     reported = tool(broker, "ConsumerPerformance", *common)

@@ -42,11 +42,11 @@ SUBSCRIPTION_PARTS = (
 NEW_GROUP_NUMBERS = (*(number for number in GROUPS.split() if number not in ("0045", "0113")), *SUBSCRIPTION_PARTS)
 TRANSACTIONS = "0075 0076 0086 0090 0094 0129"
 SHARE = "0170 0171 0172 0173 0174 0175 0176 0177 0178 0179 0180 0181 0184 0185"
-# Those that reach a broker and belong to none of the other selections.
+# The tests that reach a broker and belong to none of the other selections.
 OTHERS = (
     "0016 0020 0021 0035 0038 0039 0042 0049 0053 0055 0057 0060 0063 0064 0065 0068 0082 0083 0084 0088 0114 0123 0125"
 )
-# Of 0081, which ends at its first subtest that fails: those about groups, offsets, configurations and topics.
+# The subtests of 0081, which ends at its first failure, about groups, offsets, configurations and topics.
 ADMIN_PARTS = (
     "CreateTopics DeleteTopics CreatePartitions AlterConfigs IncrementalAlterConfigs DescribeConfigs "
     "DescribeConfigs_groups DeleteRecords ListConsumerGroups DescribeConsumerGroups DescribeTopics DescribeCluster "
@@ -65,7 +65,7 @@ class Suite:
     arguments: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     timeout_s: float = 300.0
-    # Those that `make test` runs.
+    # The tests that `make test` runs.
     smoke: tuple[str, ...] = ()
 
 

@@ -31,7 +31,7 @@ WORLDS_OF = {
 }
 # A change that no client can see, one a line, as in equivalent.txt.
 UNSEEN = Path(__file__).with_name("unseen.txt")
-# Of processor time, for a run that takes some seconds.
+# The processor seconds after which a run, which takes some seconds, counts as hanging.
 HANG_S = 60
 START_S = 60.0
 

@@ -275,7 +275,7 @@ async def test_a_silent_broker_is_fenced_by_the_clock(tmp_path: Path) -> None:
     node = QuorumNode(tmp_path)
     node.service.update_config(replace(node.service._config, broker_session_timeout_ms=80))
     await node.start()
-    # From before it is there: a slow disk may take longer for its heartbeat than its session lasts.
+    # The history begins before the broker registers: on a slow disk a heartbeat may take longer than its session.
     history: list[bool] = []
     fenced = asyncio.Event()
 

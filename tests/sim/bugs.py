@@ -59,7 +59,7 @@ from tests.sim.transactional import TransactionalNode
 from tests.support.planted.compaction_bugs import AT_DEATH, IN_PEACE, IN_TRANSACTIONS
 
 SEEDS = 1000
-# Of processor time, of which a seed takes some seconds, be the machine busy or not: a run that takes this long hangs.
+# A run that takes this many processor seconds hangs; a seed takes some seconds, on a busy machine, too.
 HANG_S = 120
 # A bug that lives longer is too dear to be caught by seeds in every test run: it has a scenario.
 EASY_SEEDS = 40
@@ -86,7 +86,7 @@ WORLD_OF: tuple[tuple[type[Scenario], tuple[Bug, ...]], ...] = (
     (KeyedCluster, IN_TRANSACTIONS),
     (CompactedNode, (*COMPACTED_BUGS, *(bug for bug in (*IN_PEACE, *AT_DEATH) if bug not in IN_TRANSACTIONS))),
 )
-# Those of other worlds have tables or tests of their own.
+# The worlds whose bugs are in the table; other worlds have tables or tests of their own.
 IN_TABLE: tuple[type[Scenario], ...] = (OneNode, ManyNodes, CopyingCluster)
 ALL_BUGS = tuple(bug for _, bugs in WORLD_OF for bug in bugs)
 BEGIN, END = "<!-- planted bugs: begin -->", "<!-- planted bugs: end -->"

@@ -35,7 +35,7 @@ RETRY_S = 0.1
 # The last version that names topics rather than ids.
 PRODUCE_VERSION = 12
 CODECS = ("none", "none", "gzip", "snappy", "lz4", "zstd")
-# How often a producer takes a new id before it sends.
+# The probability that a producer gets a new id before it sends.
 NEW_PRODUCER = 0.02
 # Bytes of key beside a record's value, so that batches span sectors of the disk and segments of the network.
 PADDING_BYTES = (0, 0, 0, 0, 30, 600, 3000)
@@ -213,7 +213,7 @@ class Producer(Client):
         while not self.stopping:
             topic, partition = self.random.choice(self._partitions)
             if self._idempotent and self.random.random() < NEW_PRODUCER:
-                # As a client that was restarted: all that it sent is known to be stored.
+                # The client begins again like a restarted one: all records that it sent are known to be stored.
                 self._producer = (-1, -1)
                 self._sequences.clear()
             try:

@@ -21,7 +21,7 @@ from tests.sim.world import PORT, Machine, World
 
 COPIES = 3
 MIN_IN_SYNC = 2
-# How often a seed has controllers of their own beside its brokers.
+# The probability that a seed has controllers of their own beside its brokers.
 SEPARATE_CONTROLLERS = 0.25
 FIRST_CONTROLLER = 101
 LOOK_EVERY_S = 0.2

@@ -28,7 +28,7 @@ from tests.sim.world import World
 COMPACTED = "compacted"
 KEYS = 5
 TROUBLE_S = (8.0, 16.0)
-# So long, and so often, it is waited for a cleaning before a topic is deleted.
+# The interval and the number of looks for a cleaning before a topic is deleted.
 LOOK_S, LOOKS = 0.01, 50
 # A value that can be divided by this is a tombstone.
 TOMBSTONES = 7

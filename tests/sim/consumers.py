@@ -32,7 +32,8 @@ from tests.sim.readers import Reader
 from tests.sim.world import World
 
 HEARTBEAT_S = 0.3
-# So many answered heartbeats may a member not know what it was assigned: requests of its own may overtake each other.
+# The number of answered heartbeats for which a member may not know its assignment: its requests may overtake each
+# other.
 MOST_BEHIND = 3
 REBALANCE_MS = 6_000
 JOINING, LEAVING = 0, -1
@@ -160,7 +161,7 @@ class Copier(TransactionalWriter):
         self._to_fetch = False
         self._last_heartbeat_s = -1000.0
         self._copied: dict[tuple[str, int], int] = {}
-        # Once set, it behaves well, and ends when the group has come so far.
+        # The offsets at which a member ends; once they are set, it makes no more trouble.
         self.ends: dict[tuple[str, int], int] | None = None
         self.done = False
 

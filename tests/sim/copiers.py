@@ -44,9 +44,9 @@ from tests.sim.world import World
 TRANSACTION_TIMEOUT_MS = 4_000
 ABORTS = 0.25
 COMMITS_OFFSETS = 0.5
-# How often a writer whose transaction did not come about goes on as the same producer.
+# The probability that a writer whose transaction failed goes on as the same producer.
 GOES_ON = 0.5
-# How often a batch is sent again before the transaction is given up.
+# The number of times that a batch is sent again before the transaction is given up.
 ATTEMPTS = 4
 # This producer is fenced or expired: it must start again. Its open transaction is, or will be, aborted.
 LOST = frozenset(
@@ -104,7 +104,7 @@ class TransactionalWriter(Client):
         self._ledger = ledger
         self._group = f"group-of-{name}"
         self._identity = (-1, -1)
-        # Of the producer that it was, where its next one is to be the same one at a later epoch.
+        # The id and epoch of its last producer, if the next one is to be the same at a later epoch.
         self._goes_on_as = (-1, -1)
         # Transactional ids under which it was given a producer.
         self._given: set[str] = set()

@@ -27,9 +27,9 @@ from tests.sim.world import World
 COPY = "copied"
 GROUP = "copiers"
 LOOK_S = 0.2
-# How often answers alone are lost, where any are.
+# The probability that a world which loses responses has no other faults.
 LOST_ALONE = 0.5
-# How often members change the protocol of their group.
+# The probability that members change the protocol of their group.
 ROLLED = 0.5
 SETTINGS = {
     **TRANSACTION_SETTINGS,

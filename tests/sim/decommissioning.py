@@ -22,7 +22,7 @@ from tests.sim.polling import until
 from tests.sim.world import Machine, World
 
 LEAVES_S = (2.0, 12.0)
-# How it ends: a clean stop, a kill, a loss of power.
+# The ways in which the broker ends: a clean stop, a kill, a loss of power.
 ENDS = ("stop", "kill", "power")
 Key = tuple[str, int]
 

@@ -40,9 +40,9 @@ PAUSES_S = (0.02, 0.1, 0.5)
 SETTINGS = {
     "message.timestamp.after.max.ms": str(2**63 - 1),
     "retention.ms": "-1",
-    # So that what is deleted is gone from the disks before a run ends.
+    # Short, so that deleted files are gone from the disks before a run ends.
     "file.delete.delay.ms": "500",
-    # So that there is always a segment that was rolled, and that is flushed while its topic is deleted.
+    # Short, so that there is always a rolled segment, which is flushed while its topic is deleted.
     "segment.ms": "10",
     "flush.ms": "50",
 }

@@ -47,13 +47,13 @@ OFFSETS_TOPIC = "__consumer_offsets"
 KEYS = (*((TOPIC, number) for number in range(PARTITIONS)), *((OFFSETS_TOPIC, number) for number in range(2)))
 # Bytes in a second: as fast as it goes, or so slow that a move is seldom over before the next fault.
 RATES = (None, "20000", "3000")
-# Of one piece: all that is there, or a batch or two.
+# The bytes of one copied piece: everything, or a batch or two.
 PIECES = ("1048576", "400")
 THROTTLED = 0.1
 PAUSE_S = (0.02, 0.4)
-# How often a look at the machines finds a broken directory worth a new start.
+# The probability that a look at the machines restarts a broker with a broken directory.
 REPAIRED = 0.3
-# How often a fault takes one directory's disk, and not both.
+# The probability that a fault affects one directory's disk, and not both.
 ONE_DISK = 0.6
 Key = tuple[str, int]
 _LOG = re.compile(r"^/data/(?P<directory>\w+)/(?P<log>[\w-]+-\d+)/")
@@ -147,7 +147,7 @@ class WatchMoves(ClusterWatch):
 
     def __init__(self, world: World, recorder: Recorder) -> None:
         super().__init__(world, recorder)
-        # By process and partition: the log, the leader epoch, and the marks. No replica is taken away here.
+        # The log, the leader epoch and the marks by process and partition. No replica is removed in this world.
         self._before: dict[tuple[str, int, str], tuple[weakref.ref[Log], int, tuple[int, ...]]] = {}
 
     def _look_at(self, machine: Machine, partition: Partition) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # `SIM_FIRST=n` draws nothing: the seeds from n on are run.
 FIRST = "SIM_FIRST"
-# Behind those that other tests run each time, and small enough to be typed.
+# The range of drawn seeds: above those that other tests run each time, and short enough to type.
 LOWEST, HIGHEST = 1_001, 999_999
 
 

@@ -121,7 +121,7 @@ class Commits:
     """The commits of one group for one partition, by when they may have taken effect."""
 
     def __init__(self) -> None:
-        # Of those that were acknowledged: (completed, invoked), and for each the latest beginning of all before it.
+        # (completed, invoked) of the acknowledged commits, and for each the latest beginning of all before it.
         self._settled: list[tuple[int, int]] = []
         self._newest_starts: list[int] = []
         # Offset -> the last moment at which a commit of it may have taken effect.

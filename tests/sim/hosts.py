@@ -28,7 +28,7 @@ from tests.sim.world import PORT, RESTART_S, Machine, World
 HOSTS = 3
 BROKERS_OF_A_HOST = 2
 EVERY_S = (0.2, 1.5)
-# How often a broker elsewhere is cut off before.
+# The probability that a broker of another host is cut off before.
 CUT_OFF = 0.8
 # Longer than a broker may lag, and until it is fenced; shorter than a run.
 SHRINKS_WITHIN_S, FENCED_WITHIN_S, BACK_WITHIN_S = 3.0, 6.0, 15.0
@@ -42,7 +42,7 @@ LATENCY_MS = (0.05, 2.0)
 class HostsWorld(ClusterWorld):
     """Machines that share hosts; a machine of this world is a broker, as everywhere in the simulator."""
 
-    # Which host is away, while no other machine may die.
+    # The host that is away; no other machine may die meanwhile.
     _away: str = ""
 
     def host_of(self, machine: Machine) -> str:

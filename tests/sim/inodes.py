@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 SECTOR_BYTES = 512
-# How likely the first change of names that is lost is this one; 1 loses all that were not synced.
+# The probabilities that a change of names is the first lost one; 1 loses all that were not synced.
 LOST_NAMES = (0.0, 0.1, 0.5, 1.0)
 
 

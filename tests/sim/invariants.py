@@ -31,9 +31,8 @@ class Watch:
     def __init__(self, world: World, recorder: Recorder) -> None:
         self._world = world
         self._recorder = recorder
-        # With the log itself: a replica that was taken away and is given back starts with an empty one. Weakly, as
-        # what a dead machine had must go with it.
-        # The log, the leader epoch where it was led here (else -1), and its marks.
+        # The log, its leader epoch if this broker led it (else -1), and its marks. A replica that was removed and comes
+        # back has another, empty log. The reference is weak, so that the logs of a dead machine are freed.
         self._seen: dict[tuple[str, int, str], tuple[weakref.ref[Log], int, tuple[int, int, int, int]]] = {}
         self._loaded_ends: dict[tuple[str, int, str], int] = {}
         self._epochs: dict[tuple[str, str, int], int] = {}

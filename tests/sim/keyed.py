@@ -30,7 +30,7 @@ from tests.sim.world import World
 TOPIC = "keyed"
 WRITERS = 3
 KEYS = 4
-# Of a writer's numbers each of so many belongs to a key of its own, which is seldom written.
+# A writer's number that can be divided by this belongs to a key of its own, which is seldom written.
 SELDOM = 30
 # A number that can be divided by this is a tombstone.
 TOMBSTONES = 7
@@ -69,7 +69,7 @@ class KeyAccount(Recorder):
         # The furthest number of each key that was sent.
         self.sent: dict[Key, list[int]] = {}
         self.offsets: dict[tuple[int, int], int] = {}
-        # Behind all that is known to be committed.
+        # The offsets behind all records that are known to be committed.
         self.ends: dict[int, int] = {}
 
     def invoke(self) -> int:

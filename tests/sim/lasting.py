@@ -31,7 +31,7 @@ from tests.sim.world import World
 PATIENT_MS, IMPATIENT_MS = 600_000, 3_000
 WRITES = (2, 9)
 RESTS_S = (0.0, 0.1, 0.6, 1.5)
-# How often an impatient writer dies in a transaction; half of them come back as who they were.
+# The probability that an impatient writer dies in a transaction; half of them return with the same transactional id.
 DIES = 0.25
 READ_COMMITTED = 1
 

@@ -81,15 +81,15 @@ PARTITIONS = 2
 MOST_PARTITIONS = 4
 TROUBLE_S = (8.0, 20.0)
 LOOK_EVERY_S = 0.2
-# How often a site is a single node, which is cheaper and has other failures.
+# The probability that a site is a single node, which is cheaper and has other failures.
 ALONE = 0.5
-# How often each topic is promoted, and how often its writers move over too early.
+# The probabilities that a topic is promoted, and that its writers move to the destination too early.
 PROMOTED, EARLY = 0.6, 0.3
-# How often a promoted topic is failed back, and how often that is given up.
+# The probabilities that a promoted topic is failed back, and that this is given up.
 FAILED_BACK, GIVEN_UP = 0.6, 0.25
-# How long writers go on at the destination behind the last promotion.
+# The seconds for which writers go on at the destination after the last promotion.
 MOVED_S = 2.0
-# Of clients of both sites, and of those whose reads are compared with all others in the end.
+# The process numbers of the last readers, of committed records and of all records.
 COMMITTED_AUDITOR, AUDITOR = 95, 96
 FILTERS = '{"groupFilters": [{"name": "group-of-committer", "patternType": "LITERAL", "filterType": "INCLUDE"}]}'
 

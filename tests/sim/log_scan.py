@@ -44,7 +44,7 @@ class LogScan:
         self._known: tuple[int, int, int, int] | None = None
         self._producers = ProducerScan(expires=self._expires)
         self._damaged = False
-        # Where a segment begins behind a gap below the log's start.
+        # The base offset of the first segment behind a gap below the log start offset.
         self._whole_from = 0
 
     def is_of(self, log: Log) -> bool:

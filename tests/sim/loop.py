@@ -39,7 +39,7 @@ MAX_STEPS_WITHOUT_TIME = 200_000
 # Cancelled timers that the heap holds at any rate: to drop them costs a walk over all.
 MIN_CANCELLED_TIMERS = 100
 
-# Those that have run and hold coroutines still. The collector would close them, loudly, in the middle of another test.
+# Loops that have run and still refer to coroutines, which the collector would close, with warnings, in another test.
 UNDISPOSED: dict[SimLoop, None] = {}
 
 
@@ -286,7 +286,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.trace.step(self._now, queue.name)
         handle._run()
         if self._escape is not None:
-            # At once, also where the code caught it.
+            # It is raised at once, even if the code has caught it.
             error, self._escape = self._escape, None
             raise error
 

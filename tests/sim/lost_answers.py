@@ -15,7 +15,7 @@ from random import Random
 from odradek.client.connection import RequestTimeoutError
 from odradek.protocol.api_key import ApiKey
 
-# Those that change something, or say what the next request builds upon: what is only read is read again.
+# APIs that change state, or whose responses the next request depends on; a lost read is only repeated.
 OF_GROUPS = (
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
     ApiKey.JOIN_GROUP,
@@ -56,7 +56,7 @@ OF_CONTROLLERS = (
     ApiKey.REMOVE_RAFT_VOTER,
 )
 APIS = (*OF_GROUPS, *OF_PRODUCERS, *OF_CONTROLLERS)
-# How many of them a seed makes use of.
+# The share of these APIs that a seed uses.
 CHOSEN = 0.4
 # Size, API key, version, correlation id; and size, correlation id.
 _REQUEST, _RESPONSE = struct.Struct(">ihhi"), struct.Struct(">ii")

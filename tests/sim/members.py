@@ -49,7 +49,7 @@ PARKED_S = 8.0
 PROTOCOL = "range"
 CONSUMER = "consumer"
 SUBSCRIPTION_VERSION = 1
-# How often, at each step, a member leaves, dies without LeaveGroup, pauses.
+# The probabilities, at each step, that a member leaves, dies without LeaveGroup, or pauses.
 LEAVES, DIES, STALLS = 0.005, 0.01, 0.015
 STALL_S = (0.5, 7.0)
 # Errors after which a commit has certainly not taken effect.
@@ -96,7 +96,7 @@ class Member(Reader):
         self._last_heartbeat_s = 0.0
         # The commit that is under way.
         self._open: Operation | None = None
-        # Once set, it only does what brings the group on.
+        # Once it is set, the member makes no more trouble.
         self.finishing = False
 
     async def run(self) -> None:
@@ -127,7 +127,7 @@ class Member(Reader):
         code = error.code if isinstance(error, ApiError) else None
         if code is ErrorCode.REBALANCE_IN_PROGRESS and self._generation >= 0 and self.random.random() < 0.5:
             try:
-                # As `onPartitionsRevoked` does: what was read is committed before it is given away.
+                # As in `onPartitionsRevoked`, the member commits its offsets before it gives partitions up.
                 await self._commit()
             except OdradekError:
                 self._discard_coordinator()

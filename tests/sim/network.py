@@ -41,7 +41,7 @@ class NetworkFaults:
     stall_ms: tuple[float, float] = (50.0, 3000.0)
     tiny_segments: float = 0.0
     reset: float = 0.0
-    # Of an answer, where it is one of these APIs, by their names.
+    # The probability that a response of one of these APIs is lost.
     lost_answer: float = 0.0
     losing: tuple[str, ...] = ()
     # A system that tries a connection once more only gives up soon.
@@ -59,7 +59,7 @@ class NetworkLinks:
     cuts: set[tuple[str, str]] = field(default_factory=set)
     dark_hosts: set[str] = field(default_factory=set)
     transports: dict[int, SimTransport] = field(default_factory=dict)
-    # Those with bytes that could not travel, be the connection still wanted or not.
+    # Connections with bytes that could not be delivered, even if they are closed by now.
     holding: dict[int, SimTransport] = field(default_factory=dict)
     injected: dict[str, int] = field(default_factory=dict)
     next_port: int = 40_000
@@ -219,7 +219,7 @@ class SimTransport(asyncio.Transport):
         super().__init__({"sockname": here, "peername": there})
         self.host = host
         self.peer: SimTransport | None = None
-        # Of an end that asks, in a world that loses answers.
+        # Only for the client's end, in a world that loses responses.
         self.answers: AnswerScan | None = None
         self.dead = False
         # The system of this end has lost power since the connection was made.

@@ -34,7 +34,7 @@ PROGRESS_S = 90.0
 WAKE_UP_WAIT_MS = 2000
 WAKE_UP_LIMIT_S = 0.5
 WAKE_UP_TRIES = 5
-# How many members each group has; the first of each dies for good when the faults end.
+# The number of members of each group; the first of each dies for good when the faults end.
 GROUPS = {"pair": 2, "trio": 3}
 STATIC_MEMBERS = 0.4
 NEVER_FLUSHED = str(2**63 - 1)

@@ -39,7 +39,7 @@ CHANGERS = 3
 ENTRIES = 4
 PRINCIPAL = "User:alice"
 RESTS_S = (0.0, 0.05, 0.2, 0.6)
-# How often nodes that were away find the metadata log gone, and begin at a snapshot while they run.
+# The probability that nodes that were away find the metadata log deleted, and begin at a snapshot while they run.
 OFTEN_BEHIND = 0.5
 SMALL_METADATA_LOG = {"metadata.log.max.record.bytes.between.snapshots": "1500", "metadata.max.retention.bytes": "3000"}
 
@@ -219,7 +219,7 @@ class GuardedCluster(ManyNodes):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        # In each second run users and tokens log in, too.
+        # Users and tokens log in, too, in every other run.
         self._logs_in = world.seed % 2 == 1
         if self._logs_in:
             world.settings = {**logins.SASL_SETTINGS, **world.settings}

@@ -207,7 +207,7 @@ CAUGHT_BY_SEED = {
     "an older connection counts for nothing": 5,
     "a fence without a bump": 6,
 }
-# Where a later seed catches it in a much shorter run: tests try it first.
+# Later seeds that find a bug in a much shorter run: tests try them first.
 SOONER = {
     "owed markers forgotten": 18,
     "fenced producer accepted": 17,

@@ -19,9 +19,9 @@ from odradek.record.batch import BatchHeader
 from odradek.record.reader import read_records
 from tests.sim.disk import SimDisk
 
-# As many batches as a client may have under way.
+# The number of batches that a client may have in flight.
 WINDOW = 5
-# So far back from the end of a log a start looks for what a snapshot leaves out: all but a producer's last batch.
+# A start reads this much of the end of a log, for the batches that a snapshot lacks: all but a producer's last one.
 LOOKED_BACK_BYTES = 1 << 20
 NONE = -1
 ABORT, COMMIT = 0, 1

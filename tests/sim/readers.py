@@ -358,7 +358,7 @@ class Committer(Client):
         answer = response.topics[0].partitions[0]
         check(answer.error_code, self._group)
         offset = int(answer.committed_offset)
-        # Of several brokers one that was paused may answer as the coordinator that it was.
+        # With several brokers, one that was paused may answer as the coordinator that it was before.
         alone = len(self.world.machines) == 1
         if alone and offset < 0 and self._acknowledged.get(partition):
             self.problem(f"{partition}: nothing is committed, though {self._acknowledged[partition]} was acknowledged")

@@ -27,10 +27,10 @@ from tests.sim.polling import until
 from tests.sim.world import PORT, Machine, World
 
 BROKERS = (1, 2, 3, 4, 5)
-# How often a broker that holds nothing at first comes later than the others, and when.
+# The probability that a broker without replicas starts later than the others, and the time of its start.
 COMES_LATER = 0.5
 COMES_S = (0.0, 15.0)
-# How often one of those that hold nothing at first, and is there from the start, leaves.
+# The probability that a broker without replicas, which is there from the start, leaves.
 LEAVES = 0.5
 LEAVES_SALT = 0x6C65617665
 
@@ -116,7 +116,7 @@ class MovingCluster(ManyNodes):
     """One run of a cluster whose partitions move."""
 
     world_name = "moving"
-    # So that who comes late finds no record from the beginning, and begins at a snapshot.
+    # Small, so that a late broker finds no record from the beginning, and begins at a snapshot.
     settings: ClassVar[dict[str, str]] = {
         "metadata.max.retention.bytes": "6000",
         "log.flush.scheduler.interval.ms": "50",

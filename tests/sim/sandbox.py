@@ -26,7 +26,7 @@ from odradek.common.buggify import Hook
 
 # Files of the program, its source and its tables, are the same in every run and may be read.
 PROGRAM = str(Path(odradek.__file__).parent) + os.sep
-# Of the stack of the code that reached out of the box.
+# The lines of the stack of code that reached out of the sandbox.
 STACK_LINES = 12
 # The owner, the name in it, and what the caller gets there. Imports do not pass here: they have functions of their own.
 GUARDED: tuple[tuple[Any, str, str], ...] = (

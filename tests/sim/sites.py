@@ -16,7 +16,7 @@ class Site(World):
 
     def __init__(self, whole: World, name: str, *, settings: dict[str, str]) -> None:
         """`settings` are of every broker of this site, above the world's."""
-        # Not World's own: this is a part of the world that is there.
+        # `World.__init__` is not called: a site is a part of an existing world.
         self._whole = whole
         self.name = name
         self.machines = {}

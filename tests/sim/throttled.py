@@ -34,7 +34,7 @@ from tests.sim.world import Machine, World
 CHANGERS, WRITERS, ENTRIES = 2, 2, 3
 RESTS_S = (0.0, 0.05, 0.2, 0.6)
 PRODUCE_RATE, CONSUME_RATE = "producer_byte_rate", "consumer_byte_rate"
-# Of each writer, and of all consumers.
+# The quotas of each writer, and of all consumers, in bytes per second.
 WRITERS_RATE, CONSUMERS_RATE = 3000.0, 1.0
 RECORD_BYTES = (10, 500, 2000, 4000)
 # A quota that a probe exceeds at once, whatever it has saved up, and one that it does not.
@@ -86,7 +86,7 @@ class Changer(Client):
     def __init__(self, world: World, name: str, process: int, recorder: Recorder) -> None:
         super().__init__(world, name, process, recorder)
         self.stopping = False
-        # As it was answered last; of those that are not among them nothing is known.
+        # The last acknowledged quota of each name; the others have an unknown one.
         self.quotas: dict[str, float | None] = {}
         self.changes = 0
         self._made = 0

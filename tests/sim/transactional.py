@@ -20,7 +20,7 @@ TOPIC = "paid"
 PARTITIONS = 2
 TROUBLE_S = (5.0, 15.0)
 DRAIN_S = 60.0
-# How often a writer of the older protocol has several connections to its coordinator.
+# The probability that a writer of the older protocol has several connections to its coordinator.
 SPLITS = 0.5
 SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",

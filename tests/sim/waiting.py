@@ -37,7 +37,7 @@ def describe(task: asyncio.Task[Any]) -> str:
     coroutine = task.get_coro()
     frame, awaited = innermost(coroutine)
     name = getattr(coroutine, "__qualname__", repr(coroutine))
-    # Of a task that is about to run again, what it waited for is in its past.
+    # A task that is about to run again no longer has the future that it waited for.
     future = getattr(task, "_fut_waiter", None) or awaited
     return f"task {task.get_name()!r}, {name}, at {_place(frame)}, waits for {_what(future)}"
 

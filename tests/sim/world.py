@@ -32,13 +32,13 @@ PAUSE_S = (0.1, 8.0)
 CUT_S = (0.1, 8.0)
 FULL_S = (0.2, 4.0)
 STOP_LIMIT_S = 8.0
-# How many of the points at which the product may be held up a seed makes use of, and for how long.
+# The share of the points at which the product may be delayed that a seed uses, and the delays.
 ACTIVE_POINTS = 0.4
 HOLD_UP_S = ((0.0, 0.0), (0.0, 0.005), (0.0, 0.1), (0.2, 1.0))
 POINTS_SALT = 0xB0661F
 # Injected errors of a disk for which a process may end.
 REASONS_TO_GIVE_UP = ("no space", *(name for kind in DISK_ERRORS for name in counted(kind)))
-# How often a cut takes both ways between two hosts.
+# The probability that a cut is in both directions between two hosts.
 BOTH_WAYS = 0.3
 # Small, so that a run of seconds rolls segments, has index entries and takes snapshots.
 SETTINGS = {
@@ -177,7 +177,7 @@ class World:
         self._points: dict[str, bool] = {}
         self.held_up: dict[str, int] = {}
         self.machines: dict[str, Machine] = {}
-        # Those that were taken away for good.
+        # The machines that were removed for good.
         self.gone: list[Machine] = []
         self.counts: dict[str, int] = {}
         self.healing = False

@@ -37,8 +37,8 @@ KINDS: tuple[type[Scenario], ...] = (
     QuorumRun,
     LinkedClusters,
 )
-# Those with faults of their own in place of the common ones come last.
+# Worlds with faults of their own instead of the common ones come last.
 ALL_KINDS: tuple[type[Scenario], ...] = (*KINDS, DamagedCluster, HostsCluster)
 WORLDS: dict[str, type[Scenario]] = {kind.world_name: kind for kind in ALL_KINDS}
-# By name alone, and not where all are run: tests have seeds of these.
+# Worlds that run by name alone, and not with all others: tests have seeds of these.
 MORE_WORLDS: dict[str, type[Scenario]] = {kind.world_name: kind for kind in (CrowdedNode, CrowdedCluster)}

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from pyspark_odradek.data_source import OdradekDataSource
 from pyspark_odradek.writers import stream_writer
 
-# Until a second attempt has begun and staged its rows.
+# The longest time until a second attempt has begun and staged its rows.
 LONGEST_S = 120.0
 
 

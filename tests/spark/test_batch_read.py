@@ -211,7 +211,7 @@ def test_transactions_are_respected(spark: Any, bootstrap: str, topic: str) -> N
     everything = values(load(spark, bootstrap, subscribe=topic, kafka_isolation_level="read_uncommitted"))
     assert everything == [f"{r}.{n}".encode() for r in range(6) for n in range(3)] + [b"open"]
     producer.abort_transaction(30)
-    # In pieces a task may begin inside of an aborted transaction.
+    # With small pieces a task may begin inside an aborted transaction.
     assert values(load(spark, bootstrap, subscribe=topic, maxRecordsPerPartition=2)) == committed
 
 

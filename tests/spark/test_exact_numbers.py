@@ -27,7 +27,7 @@ def types_and_numbers(draw: st.DrawFn) -> tuple[int, int, list[decimal.Decimal]]
     precision = draw(st.just(38) | st.integers(1, 38))
     scale = draw(st.integers(0, precision))
     length = st.sampled_from([1, precision // 2 + 1, precision, precision, precision, precision + 1, 77])
-    # By their length, since integers of a wide range are mostly small ones.
+    # The numbers are drawn by their length, since integers of a wide range are mostly small ones.
     digits = length.flatmap(lambda size: st.integers(10 ** (size - 1), 10**size - 1))
     moved = st.sampled_from([0, 0, 0, -3, -1, 1, scale])
     found = draw(st.lists(st.tuples(st.sampled_from([0, 1, -1]), digits, moved), min_size=1, max_size=8))

@@ -36,7 +36,7 @@ PATIENT = {
     "spark.sql.pipelines.maxFlowRetryAttempts": "12",
 }
 LINES = [b"/a 5", b"/b 70", b"/c junk", b"/d 9", b"/a 4000"]
-# As an AUTO CDC flow: the newest line of each page; one that says no number takes the page away.
+# An AUTO CDC flow: the newest line of each page; a line without a number deletes the page.
 NEWEST = """
 from pyspark import pipelines as dp
 from pyspark.sql import SparkSession

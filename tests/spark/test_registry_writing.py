@@ -318,5 +318,5 @@ def test_a_stream_has_the_newest_schema_by_driver_and_tasks(
         assert query.awaitTermination(400)
         registry.register(f"{topic}-copy-value", nullable.replace("value", "Number"))
     values = [message.value() or b"" for message in read_committed(odradek, f"{topic}-copy", 2)]
-    # Behind the frame are the branch of the union, and the length of the text.
+    # The frame is followed by the branch of the union and the length of the text.
     assert sorted((value[4], int(value[7:])) for value in values) == [(1 + n // 50, n) for n in range(100)]

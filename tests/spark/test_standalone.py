@@ -102,7 +102,7 @@ def test_drivers_and_executors_are_killed(
     assert last.wait() == 0, last.text()[-3000:]
     killed = {path.name for path in (tmp_path / "job").glob("killed-*")}
     assert killed == {f"killed-{store.name}-at", f"killed-{store.name}-after"}
-    # Of the first batch its four tasks have staged three times, and only the second driver's are in the table.
+    # The four tasks of the first batch have staged three times, and only the second driver's rows are in the table.
     check(store, 1200, left=4 + 4 + 2)
 
 

@@ -50,7 +50,7 @@ def test_a_batch_that_was_planned_and_not_finished_is_read_again(
     drain(load_stream(spark, odradek, subscribe=topic, maxOffsetsPerTrigger=100), tmp_path)
     commits = sorted((tmp_path / "sink-checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     assert len(commits) >= 3
-    # As after a crash between the sink's commit and Spark's: offsets are there, the commit is not.
+    # A crash between the sink's commit and Spark's leaves the offsets without the commit.
     commits[-1].unlink()
     (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
     numbered(odradek, topic, range(300, 400))

@@ -21,7 +21,7 @@ from xdist.scheduler import LoadFileScheduling
 TABLE = Path(__file__).with_name("seconds.tsv")
 LISTED_S = 3
 SECONDS = {file: int(seconds) for file, _, seconds in (line.partition("\t") for line in TABLE.read_text().splitlines())}
-# Where librdkafka is not built yet, this file builds it, and nothing takes longer.
+# If librdkafka is not built yet, this file builds it, and nothing takes longer.
 FIRST = "tests/interop/test_librdkafka.py"
 SECONDS[FIRST] = max(330, *SECONDS.values())
 # A file that is not listed.

@@ -71,7 +71,7 @@ async def test_a_peer_with_old_api_versions_gets_one_of_them(peer: ScriptedPeer)
     def old(request: Any, version: int) -> Any:
         if version == 0:
             return ApiVersionsResponse(api_keys=[ApiVersion(api_key=3, min_version=0, max_version=1)])
-        # As every broker answers a version that it does not know: in version 0, with error 35.
+        # Every broker answers an unknown version so: in version 0, with error 35.
         correlation_id = len(peer.asked) - 1
         return b"".join(encode_response(ApiKey.API_VERSIONS, 0, correlation_id, ApiVersionsResponse(error_code=35)))
 

@@ -18,12 +18,12 @@ from tests.sim.world import World
 
 pytestmark = pytest.mark.usefixtures("no_log_lines")
 
-# As many again are in `test_sim_cluster_more.py`, so that another worker runs them at the same time.
+# `test_sim_cluster_more.py` has as many again, so that another worker runs them at the same time.
 # `make test` runs the first ones, `make test-all` all of them.
 SEEDS = 100
 SHORT_SEEDS = 2
 CHUNK = 5
-# Of so many seeds, from the first on, it is looked at what happened in them; in the long form of more.
+# The number of first seeds whose events are checked; in the long form there are more.
 LOOKED_AT = 5
 LOOKED_AT_LONG = 10
 first_events: dict[int, str] = {}

@@ -27,7 +27,7 @@ from tests.sim.trace import Trace, parted_s
 from tests.sim.worlds import KINDS, WORLDS
 
 ROOT = Path(__file__).resolve().parents[3]
-# Of each world one seed in which only processes die, and one in which machines lose power.
+# Two seeds of each world: one in which only processes die, and one in which machines lose power.
 SEEDS = {
     "node": (2, 5),
     "cluster": (2, 5),
@@ -85,7 +85,7 @@ def runs(worlds: tuple[str, ...], *, backwards: bool, hash_seed: str) -> dict[st
 def test_a_seed_is_the_same_run_each_time_whatever_strings_hash_to(world: str) -> None:
     one, other = SEEDS[world]
     first: dict[int, Any] = {}
-    # Those of the short form share their processes: a start takes as long as a run.
+    # The worlds of the short form share their processes: a start takes as long as a run.
     together = IN_SHORT if world in IN_SHORT else (world,)
     forwards = runs(together, backwards=False, hash_seed="1")[world]
     for seed, *run in [*forwards, *runs(together, backwards=True, hash_seed="2")[world]]:

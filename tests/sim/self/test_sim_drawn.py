@@ -11,7 +11,7 @@ from tests.sim.worlds import WORLDS
 
 pytestmark = pytest.mark.usefixtures("no_log_lines")
 
-# About as many as two or three seconds of a processor run.
+# The seeds that run in two or three processor seconds.
 COUNTS = {"node": 6, "cluster": 2, "quorum": 3, "transactions": 3}
 FEW = 2
 

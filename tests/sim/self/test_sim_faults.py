@@ -25,7 +25,7 @@ from tests.sim.world import World
 from tests.sim.worlds import KINDS
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "simulation-faults.md"
-# Of so many seeds each kind of fault is in some.
+# The number of seeds of which some have each kind of fault.
 DRAWN_SEEDS = 200
 # A kind must have happened by the time when so many seeds were run that have drawn it.
 RUNS_OF_A_KIND = 24
@@ -67,7 +67,7 @@ def test_seeds_draw_every_kind_of_fault_and_no_seed_all(kind: type[Scenario]) ->
 @pytest.mark.parametrize("kind", [OneNode, ManyNodes], ids=lambda kind: kind.world_name)
 def test_every_kind_of_fault_that_is_drawn_happens(kind: type[Scenario]) -> None:
     """Seeds are run that have drawn what has not happened yet, until all has."""
-    # Those that the other world shows are not run again here, where a run takes longer.
+    # Kinds that the other world shows do not run again here, where a run takes longer.
     kinds = ONLY_WITH_COPIES if kind is ManyNodes else all_kinds(kind)
     missing = {each: set(faults.counted(each)) for each in kinds}
     runs = dict.fromkeys(kinds, 0)

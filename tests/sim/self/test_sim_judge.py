@@ -134,7 +134,7 @@ ALSO = [
     ("int-nonmonotonic-poll", [*WRITES, poll(8, (1, 11), (0, 10)), ALL]),
     # The jump is before the operation's second poll of that partition, and not within any poll.
     ("nonmonotonic-poll", [*WRITES, op(8, Poll("p", [(0, 10)]), Poll("p", [(1, 11)])), poll(8, (1, 11), (2, 12)), ALL]),
-    # Without a response, but a part of it was read: inside one operation the order holds.
+    # It has no response, but a part of it was read: inside one operation the order holds.
     (
         "int-nonmonotonic-send",
         [op(1, Send("p", 11), Send("p", 10), outcome=INFO), poll(9, (0, 10), (1, 11))],

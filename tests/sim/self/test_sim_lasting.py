@@ -16,7 +16,7 @@ from tests.support.order import slow_after
 
 # The seed that once caught a bug may be another run after a change of the product: then it must be one of these.
 OTHER_SEEDS = range(1, 30)
-# Of those that the first seed catches; the others are slow tests.
+# Bugs that the first seed finds; the others are slow tests.
 IN_SHORT = ("the newest open transaction counts",)
 
 

@@ -37,7 +37,7 @@ def test_the_connection_ends_where_the_answer_would_begin(tiny: float) -> None:
 
     pair.run(scenario(), limit_s=20)
     assert pair.server.data == asked
-    # Of the answer that is lost a piece of its head may be there.
+    # A piece of the lost response's header may arrive.
     assert answer(0) == pair.client.data[: len(answer(0))]
     assert len(pair.client.data) - len(answer(0)) < len(answer(1, 0))
     assert [type(error) for error in pair.client.lost] == [type(error) for error in pair.server.lost]

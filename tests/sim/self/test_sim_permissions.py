@@ -16,7 +16,7 @@ from tests.support.order import slow_after
 
 # The seed that once caught a bug may be another run after a change of the product: then it must be one of these.
 OTHER_SEEDS = range(1, 100)
-# Of those whose run is short; the others are slow tests.
+# Bugs whose runs are short; the others are slow tests.
 IN_SHORT = ("a snapshot has no ACLs", "an answer does not wait for its own node", "a removed ACL still decides")
 
 

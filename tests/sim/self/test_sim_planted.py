@@ -24,7 +24,7 @@ OTHER_SEEDS = range(1, 6 * EASY_SEEDS)
 OTHER_CLUSTER_SEEDS = range(1, 2 * EASY_SEEDS)
 # The others have their tests beside those of their worlds.
 MEASURED = (*ONE_NODE, *MANY_NODES)
-# Where a scenario catches a bug at once, seeds need not be tried that catch it late.
+# Bugs that a scenario finds at once: seeds that find them late need not be tried.
 WITH_SCENARIO = {*DIRECTED, *(name for _, name in CAUGHT)}
 SOON = 10
 

@@ -14,9 +14,9 @@ from tests.support.order import slow_after
 
 # The seed that once caught a bug may be another run after a change of the product: then it must be one of these.
 OTHER_SEEDS = range(60)
-# Those above are slow tests; 71 once found something.
+# Seeds above this one are slow tests; 71 once found a bug.
 SHORT_SEEDS = 1
-# Those that take their seed long are slow tests, too.
+# Bugs whose seeds take long are slow tests, too.
 LONG = ("a leader that cannot write goes on", "a leader says nothing in its epoch")
 
 

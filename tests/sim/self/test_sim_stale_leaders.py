@@ -62,7 +62,7 @@ def problems_of_a_member_that_meets_an_old_leader() -> list[str]:
             if name != f"node-{old}":
                 world.wires.cut(name, f"node-{old}")
                 world.wires.cut(f"node-{old}", name)
-        # As Apache Kafka's, it does not notice that it is cut off, and goes on naming itself.
+        # Like a broker of Apache Kafka, it does not notice that it is cut off, and goes on naming itself as leader.
         isolated = world.machines[f"node-{old}"].broker
         assert isolated is not None
         isolated.replicas.isolation.session_ms = 10**9

@@ -16,7 +16,7 @@ from tests.support.order import slow_after
 
 # The seed that once caught a bug may be another run after a change of the product: then it must be one of these.
 OTHER_SEEDS = range(1, 60)
-# Those that take their seed long are slow tests.
+# Bugs whose seeds take long are slow tests.
 LONG = ("owed markers forgotten", "marker written again", "aborted offsets committed")
 
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("no_log_lines")
 SEEDS = 200
 SHORT_SEEDS = 5
 CHUNK = 10
-# Of so many seeds, from the first on, it is looked at what happened in them.
+# The number of first seeds whose events are checked.
 LOOKED_AT = 5
 first_reports: dict[int, Report] = {}
 

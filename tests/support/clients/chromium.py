@@ -25,7 +25,7 @@ BROWSER = shutil.which("chromium-headless-shell", path="/usr/lib/chromium") or s
 DRIVER = shutil.which("chromedriver")
 MISSING = "" if BROWSER and DRIVER else "needs Chromium: apt-get install chromium-headless-shell chromium-driver"
 WIDE, PHONE = (1200, 900), (390, 800)
-# To ask for the text of a page costs driver and browser some 10 ms, in which the page does not go on.
+# The interval between looks: reading the text of a page costs driver and browser 10 ms, in which the page stops.
 PAUSE_S = 0.1
 PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)

@@ -34,8 +34,8 @@ def copy(bootstrap: str, source: str, target: str, name: str, protocol: str) -> 
         "bootstrap.servers": bootstrap,
         "transactional.id": name,
         "transaction.timeout.ms": 10_000,
-        # Where the only broker restarts, librdkafka bootstraps again, forgets the coordinator that a transaction's
-        # offsets go to, and waits for it without an end (librdkafka #5511).
+        # When the only broker restarts, librdkafka bootstraps again, loses the coordinator of a transaction's offsets,
+        # and waits for it without end (librdkafka #5511).
         "metadata.recovery.strategy": "none",
     }
     consumer, producer = Consumer(reading), Producer(writing)

@@ -203,8 +203,8 @@ def _every_entry(of: str) -> dict[str, Any]:
     }
 
 
-# In the place of the requests of other tests: here lists have topics beside groups and transactions, and listings are
-# asked for as a whole.
+# Requests that replace those of other tests: here lists have topics beside groups and transactions, and listings are
+# requested as a whole.
 RICHER: Mapping[ApiKey, Asked] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions,

@@ -207,7 +207,7 @@ class Matrix:
             found = FindCoordinatorRequest(key_type=1, coordinator_keys=[name])
             self._admin.request_until_loaded(ApiKey.FIND_COORDINATOR, 4, found)
             self._admin.request_until_loaded(ApiKey.INIT_PRODUCER_ID, 4, request)
-        # In force where the listing of one who may do all has them.
+        # The ACLs are in force once the listing of a client with all permissions has them.
         calls = self._client("broker", "all")
         eventually(
             lambda: (

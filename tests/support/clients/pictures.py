@@ -70,7 +70,7 @@ def picture(driver: Chrome, name: str) -> None:
     def taken() -> bytes:
         driver.execute_script(_FIXED)
         found = driver.get_screenshot_as_png()
-        # Where the console sent something meanwhile there is something to fix again.
+        # If the console has sent an update meanwhile, its values have to be fixed again.
         return found if driver.execute_script(_FIXED) == 0 else b""
 
     data = _small(eventually(taken, f"a picture of {name}"))

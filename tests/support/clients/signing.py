@@ -18,7 +18,7 @@ def signing(cluster: SecuredCluster, name: str, folder: Path) -> dict[str, str]:
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     cluster.issuer.trust(name, public)
     file, options = folder / "key", cluster.java_client("OAUTHBEARER")
-    # In base64 alone, as Kafka's own clients read it.
+    # The key is plain base64, as Kafka's own clients read it.
     file.write_bytes(base64.b64encode(key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())))
     options["sasl.jaas.config"] = re.sub(r'client(Id|Secret)="[^"]*" ', "", options["sasl.jaas.config"])
     own = {"private.key.file": str(file), "claim.iss": name, "claim.sub": name, "claim.aud": cluster.issuer.token_url}

@@ -27,7 +27,7 @@ from odradek.statemachine.machine import Result
 from odradek.statemachine.timeline import Timeline
 
 CLUSTER = "test-cluster"
-# Not 0: there a sum and a difference of times are the same.
+# Not 0, for which a sum and a difference of times are the same.
 START_MS = 10_000
 
 

@@ -43,7 +43,7 @@ def require_rest_catalog() -> None:
 
 
 def _fetch() -> None:
-    # By `get`, which looks at no dependencies: the jar has them in it.
+    # `get` without dependencies is enough: the jar contains them.
     got = subprocess.run(
         ["mvn", "-q", "-B", "dependency:get", f"-Dartifact={ARTIFACT}", "-Dtransitive=false"],
         capture_output=True,

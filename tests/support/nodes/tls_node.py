@@ -18,7 +18,7 @@ class TlsNode(Node):
         super().__init__(directory)
         self.tls_port = free_port()
         self.overrides |= {
-            # In this order: they are bound one after the other, and what starts a node waits for the plain one.
+            # The order matters: they are bound one after the other, and a start waits for the plain one.
             "listeners": f"EXTERNAL://127.0.0.1:{self.tls_port},{self.overrides['listeners']}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,EXTERNAL:SSL",
             "inter.broker.listener.name": "PLAINTEXT",

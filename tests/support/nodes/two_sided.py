@@ -38,7 +38,7 @@ class TwoSided(Cluster):
             keystore = self.certificates.issue(f"node-{number}", [host])
             properties = {
                 **plan.properties,
-                # In this order: INTERNAL, for which the start waits, comes last.
+                # The order matters: INTERNAL, for which the start waits, comes last.
                 "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in bound.items()),
                 "advertised.listeners": ",".join(f"{name}://{at}:{port}" for name, (at, port) in advertised.items()),
                 "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:SSL,CONTROLLER:PLAINTEXT",

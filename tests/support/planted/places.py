@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
-# Of the different names of a place, at least so many for each that may be spelt otherwise.
+# The number of different names that a place must have for each name that may be renamed.
 NAMES_FOR_ONE_RENAMED = 3
 _LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -12,7 +12,7 @@ from odradek.cli import errors
 from odradek.cli.app import COMMANDS, load, run
 from odradek.common.errors import ApiError, ConfigError, ErrorCode
 
-# Not needed to say what a command is for, and slow to import.
+# Modules that the help of a command does not need, and that are slow to import.
 
 
 def leaves(words: list[str], command: object) -> list[list[str]]:

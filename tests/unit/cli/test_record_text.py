@@ -21,7 +21,7 @@ from odradek.cli.record_text import (
 )
 
 DATA = st.one_of(st.none(), st.binary(max_size=20), st.text(max_size=20).map(str.encode))
-# Without NUL: the C client ends a name there, so that `produce` refuses it.
+# Names have no NUL: the C client ends a name there, so that `produce` refuses it.
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 HEADERS = st.lists(st.tuples(NAMES, DATA), max_size=3)
 

@@ -57,7 +57,7 @@ LONG = ("the last epoch is given away", "the next client of a kept transaction i
     ids=lambda name: name.replace(" ", "-"),
 )
 def test_a_scenario_catches_a_planted_bug(name: str) -> None:
-    # That it finds nothing without the bug is what the scenario itself shows.
+    # The scenario itself shows that it finds nothing without the bug.
     text = (SCENARIOS / f"{BY_SCENARIO[name]}.txt").read_text()
     with transaction_bug(name).planted(), contextlib.suppress(ScriptError, AssertionError):
         assert not play(text, TxnWords)[1], "caught"

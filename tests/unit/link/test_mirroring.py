@@ -136,7 +136,7 @@ def test_a_mirror_ends_where_a_source_without_records_does(mirrored: MirroredPar
     log = mirrored.partition.log
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (9, 9, 9)
     assert mirrored.skipped == 0, "it was empty, and begins where the source does"
-    # Of an earlier epoch than the leader that was asked has: it was not committed yet.
+    # The batch has an earlier epoch than the leader: it was not committed yet when the leader answered.
     mirrored.source_epoch = 6
     mirrored.process_partition_data(sent(9, 5), 9, NOW_MS)
     assert (log.log_start_offset, log.log_end_offset) == (9, 11)

@@ -64,7 +64,7 @@ def one_story(seed: int) -> None:
             story.check()
             story.check_view()
         story.now_ms += RETENTION_MS
-    # By now every tombstone that was kept has been there for as long as it must.
+    # By now the retention of every kept tombstone is over.
     last = story.last_of_keys(story.log.cleaned_offset)
     story.check_gone([each.offset for each in last.values() if each.value is None])
 

@@ -13,7 +13,7 @@ from tests.sim.disk import DiskFaults
 from tests.support.disks.crashing import Crash, CrashingDisk
 from tests.support.models.compaction_story import CODECS, DIRECTORY, RETENTION_MS, START_MS, Story
 
-# From this seed on, transactions are aborted, and segments hold more keys than a cleaning has memory for.
+# The first seed whose transactions are aborted, and whose segments hold more keys than a cleaning has memory for.
 ABORTING = 100
 
 

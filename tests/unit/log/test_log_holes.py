@@ -28,7 +28,7 @@ from tests.unit.log.test_log_transactions import marker, sent
 
 COUNT, LOST = 20, 6
 INTERVALS = pytest.mark.parametrize("interval", [100, 4096], ids=["index entries behind it", "none"])
-# Of a frame: nothing of it, a length that leads astray, another format.
+# The damages of a batch header: zeros, a wrong length, another format.
 HARMS: dict[str, Callable[[bytearray, int], None]] = {}
 
 
@@ -185,7 +185,7 @@ def test_epochs_behind_a_hole_are_known(home: Home, interval: int) -> None:
     stop_and_damage(home, filled(home, interval), LOST)
     forget(home, "leader-epoch-checkpoint")
     log = home.open(clean=True, index_interval_bytes=interval)
-    # Of the two batches of an epoch the first is lost.
+    # The first of the two batches of an epoch is lost.
     assert log.epochs.entries() == [(each, each * 2 + (each * 2 == LOST)) for each in range(COUNT // 2)]
 
 

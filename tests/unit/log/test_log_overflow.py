@@ -26,7 +26,7 @@ from tests.unit.log.test_log_transactions import marker
 
 DIRECTORY = Path("/data/t-0")
 FAR = 2**31
-# Of the segment that begins at 0; the next one begins at BEHIND.
+# The offsets of the segment that begins at 0; the next one begins at BEHIND.
 OFFSETS = [0, 3, FAR - 2, FAR, FAR + 1, 2 * FAR - 1, 2 * FAR + 9, 2 * FAR + 10]
 STARTS = [0, FAR, 2 * FAR + 9]
 BEHIND = 3 * FAR

@@ -66,7 +66,7 @@ class Cluster:
                 leader = self.nodes.get(node.leader_id)
                 alive = {number, node.leader_id}.isdisjoint(self.cut)
                 if node.role is Role.FOLLOWER and leader is not None and alive:
-                    # Where a log diverges, the leader's answer says so, and its node hears nothing of that Fetch.
+                    # If a log diverges, the leader's response says so, and its node is not notified of that Fetch.
                     common_end = min(self.ends[number].end_offset, self.ends[node.leader_id].end_offset)
                     fetched = Fetched(node.me, node.leader_epoch, common_end)
                     self.apply_ready(node.leader_id, leader.step(fetched, self.now_ms))

@@ -216,7 +216,7 @@ def peak_bytes(codec: int, data: bytes, limit: int = LARGEST) -> int:
     return peak
 
 
-# Other threads of the process take some, too: those of clients that earlier tests have used.
+# Other threads of the process allocate memory, too: those of clients that earlier tests have used.
 SLACK = 50_000
 
 

@@ -301,7 +301,7 @@ def test_a_log_whose_end_was_compacted_away_is_copied_to_its_end() -> None:
     roll(log, NOW_MS)
     append(log, b"00001")
     roll(log, NOW_MS)
-    # As compaction leaves a segment of which every record went.
+    # Compaction leaves such a segment if it removes every record.
     segment = log.segments[1]
     disk.open(segment.path).truncate(0)
     segment.batches.size_bytes = 0

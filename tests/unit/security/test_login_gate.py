@@ -89,7 +89,7 @@ def test_the_same_user_logs_in_again() -> None:
     assert hear(login, ALICE, 900).session_ms == 1000
     assert served(login, 1899) == set(ApiKey)
     assert login.listener.counts_of("PLAIN").reauthentications == 1
-    # Not at once: a login costs more than other requests.
+    # A login may not begin at once: it costs more than other requests.
     assert login.begin("PLAIN", 1, 1000) == ErrorCode.ILLEGAL_SASL_STATE
     assert login.is_open
 
