@@ -312,7 +312,7 @@ class Producer(Client):
                 code = ErrorCode(answer.error_code)
                 if code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                     if code is ErrorCode.KAFKA_STORAGE_ERROR:
-                        await self._look_behind(f"{topic}-{partition}", sent[number:])
+                        await self._check_sent_behind(f"{topic}-{partition}", sent[number:])
                     raise ApiError(code, answer.error_message or "")
                 operation, _ = window.pop(0)
                 self._finish(operation, 0, answer.base_offset if code is ErrorCode.NONE else -1)
@@ -335,7 +335,7 @@ class Producer(Client):
                     await future
             raise LostAnswerError("the answer to PRODUCE came too late")
 
-    async def _look_behind(self, name: str, sent: list[asyncio.Future[Any]]) -> None:
+    async def _check_sent_behind(self, name: str, sent: list[asyncio.Future[Any]]) -> None:
         """Check that batches sent behind one that found no space are not refused as out of order: on that error a
         client takes a new epoch, and sends batches again that other leaders have."""
         for future in sent:

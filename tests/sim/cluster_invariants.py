@@ -32,18 +32,18 @@ class ClusterWatch(Watch):
         self._committed: dict[tuple[str, int], int] = {}
         self._metadata_committed = 0
 
-    def look(self) -> None:
-        super().look()
+    def check(self) -> None:
+        super().check()
         for machine in self._world.machines.values():
             if machine.running and machine.process is not None and hasattr(machine.process, "raft"):
-                self._look_at_quorum(machine, machine.process)
+                self._check_quorum(machine, machine.process)
         for machine in self._world.machines.values():
             if machine.running and machine.broker is not None and machine.is_broker:
                 for partition in machine.broker.replicas:
                     if partition.is_leader:
-                        self._look_at_leader(machine, partition)
+                        self._check_leader(machine, partition)
 
-    def _look_at_quorum(self, machine: Machine, broker: Broker) -> None:
+    def _check_quorum(self, machine: Machine, broker: Broker) -> None:
         raft = broker.raft
         if not hasattr(raft, "node") or not raft.leads:
             return
@@ -56,7 +56,7 @@ class ClusterWatch(Watch):
                 self._wrong(machine, text)
             self._metadata_committed = max(self._metadata_committed, raft.committed_offset)
 
-    def _look_at_leader(self, machine: Machine, partition: Partition) -> None:
+    def _check_leader(self, machine: Machine, partition: Partition) -> None:
         name, epoch = partition.name, partition.leader_epoch
         key = identity(partition)
         leader = self._leaders.setdefault((*key, epoch), machine.name)

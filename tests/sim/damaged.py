@@ -152,13 +152,13 @@ class WatchElsewhere(ClusterWatch):
         super().__init__(world, recorder)
         self._vandal = vandal
 
-    def _look_at(self, machine: Machine, partition: Partition) -> None:
+    def _check_partition(self, machine: Machine, partition: Partition) -> None:
         if not self._vandal.was_at(machine, partition.name):
-            super()._look_at(machine, partition)
+            super()._check_partition(machine, partition)
 
-    def _look_for_acknowledged(self, machine: Machine, partition: Partition) -> None:
+    def _check_acknowledged(self, machine: Machine, partition: Partition) -> None:
         if not self._vandal.was_at(machine, partition.name):
-            super()._look_for_acknowledged(machine, partition)
+            super()._check_acknowledged(machine, partition)
 
 
 class DamagedCluster(ManyNodes):

@@ -94,7 +94,7 @@ class Leaver(Client):
         way = self.random.choice(ENDS)
         self.world.report(f"{self._machine.name} leaves: {way}")
         self.world.count("broker left")
-        await self.world.take_away(self._machine, way)
+        await self.world.end_for_good(self._machine, way)
 
     async def _unregister(self) -> None:
         try:

@@ -75,7 +75,7 @@ class DirectoryMover(ChaosClient):
         while missing := [each for machine in brokers for each in await self._misplaced(machine, wanted)]:
             for machine, key in missing:
                 with contextlib.suppress(OdradekError):  # the next round asks again
-                    await self._ask_for(machine, key, wanted[machine, key])
+                    await self._request_move(machine, key, wanted[machine, key])
             await asyncio.sleep(RETRY_S)
 
     async def act(self) -> None:
@@ -88,7 +88,7 @@ class DirectoryMover(ChaosClient):
             await self._throttle(machine, self.random.choice(RATES))
         elif machine.running:
             for key in self.random.sample(KEYS, self.random.randint(1, len(KEYS))):
-                await self._ask_for(machine, key, self.random.choice(DIRECTORIES))
+                await self._request_move(machine, key, self.random.choice(DIRECTORIES))
                 self.world.count("move asked for")
 
     async def _throttle(self, machine: Machine, rate: str | None) -> bool:
@@ -104,7 +104,7 @@ class DirectoryMover(ChaosClient):
         self.world.report(f"somebody puts {broken_directories(machine)} of {machine.name} right")
         await self.world.stop_and_start(machine, self.random)
 
-    async def _ask_for(self, machine: Machine, key: Key, directory: Path) -> None:
+    async def _request_move(self, machine: Machine, key: Key, directory: Path) -> None:
         """Raises OdradekError: it is not there yet, or the broker does not do it now."""
         topic = AlterReplicaLogDirTopic(name=key[0], partitions=[key[1]])
         request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=str(directory), topics=[topic])])
@@ -150,8 +150,8 @@ class WatchMoves(ClusterWatch):
         # The log, the leader epoch and the marks by process and partition. No replica is removed in this world.
         self._before: dict[tuple[str, int, str], tuple[weakref.ref[Log], int, tuple[int, ...]]] = {}
 
-    def _look_at(self, machine: Machine, partition: Partition) -> None:
-        super()._look_at(machine, partition)
+    def _check_partition(self, machine: Machine, partition: Partition) -> None:
+        super()._check_partition(machine, partition)
         log = partition.log
         marks = (log.log_start_offset, log.high_watermark, log.last_stable_offset)
         seen = (weakref.ref(log), partition.leader_epoch, (*marks, log.log_end_offset if partition.is_leader else 0))

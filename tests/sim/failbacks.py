@@ -206,21 +206,21 @@ class CutWatch(ClusterWatch):
     def _is_being_cut(self, topic: str) -> bool:
         return topic in self._failbacks and self._failbacks[topic].is_under_way
 
-    def _look_at(self, machine: Machine, partition: Partition) -> None:
+    def _check_partition(self, machine: Machine, partition: Partition) -> None:
         if self._is_being_cut(partition.topic):
             self._seen.pop((machine.name, machine.starts, partition.name), None)
             self._scans.pop((machine.name, partition.name), None)
             self._committed.pop(identity(partition), None)
         else:
-            super()._look_at(machine, partition)
+            super()._check_partition(machine, partition)
 
-    def _look_at_leader(self, machine: Machine, partition: Partition) -> None:
+    def _check_leader(self, machine: Machine, partition: Partition) -> None:
         if not self._is_being_cut(partition.topic):
-            super()._look_at_leader(machine, partition)
+            super()._check_leader(machine, partition)
 
-    def _look_for_acknowledged(self, machine: Machine, partition: Partition) -> None:
+    def _check_acknowledged(self, machine: Machine, partition: Partition) -> None:
         if partition.topic not in self._failbacks or not self._failbacks[partition.topic].asked:
-            super()._look_for_acknowledged(machine, partition)
+            super()._check_acknowledged(machine, partition)
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------

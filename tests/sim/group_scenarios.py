@@ -58,7 +58,7 @@ class Seat:
         self.member_id = ""
         self.generation = -1
 
-    async def _ask(self, request: Any, response: Any, version: int | None = None) -> Any:
+    async def _send_to_coordinator(self, request: Any, response: Any, version: int | None = None) -> Any:
         while True:
             try:
                 node_id = await self.client.cluster.coordinator(GROUP)
@@ -78,7 +78,7 @@ class Seat:
             protocol_type="seats",
             protocols=[JoinGroupRequestProtocol(name="any", metadata=b"")],
         )
-        joined = await self._ask(request, JoinGroupResponse)
+        joined = await self._send_to_coordinator(request, JoinGroupResponse)
         assert joined.error_code == 0, joined
         self.member_id, self.generation = joined.member_id, joined.generation_id
         given = [
@@ -97,7 +97,7 @@ class Seat:
             protocol_name="any",
             assignments=given,
         )
-        answer = await self._ask(request, SyncGroupResponse)
+        answer = await self._send_to_coordinator(request, SyncGroupResponse)
         return answer.error_code, bytes(answer.assignment)
 
     async def heartbeat(self) -> int:
@@ -107,7 +107,7 @@ class Seat:
             member_id=self.member_id,
             group_instance_id=self.instance_id,
         )
-        return int((await self._ask(request, HeartbeatResponse)).error_code)
+        return int((await self._send_to_coordinator(request, HeartbeatResponse)).error_code)
 
     async def commit(self) -> int:
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
@@ -118,7 +118,7 @@ class Seat:
             group_instance_id=self.instance_id,
             topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
         )
-        answer = await self._ask(request, OffsetCommitResponse, OFFSET_COMMIT_VERSION)
+        answer = await self._send_to_coordinator(request, OffsetCommitResponse, OFFSET_COMMIT_VERSION)
         return int(answer.topics[0].partitions[0].error_code)
 
 

@@ -78,7 +78,7 @@ class HostsWorld(ClusterWorld):
             machine.kill(power=goes_dark)
         self.wires.heal()
         if await self._within(FENCED_WITHIN_S, lambda: self._are_fenced(members)):
-            self._give_new_disks(members)
+            self._replace_disks(members)
         await asyncio.sleep(random.uniform(*RESTART_S))
         for machine in members:
             self._restart(machine)
@@ -126,7 +126,7 @@ class HostsWorld(ClusterWorld):
         image: MetadataImage | None = self.active_image()
         return image is not None and all(image.brokers[each.node_id].fenced for each in members)
 
-    def _give_new_disks(self, members: list[Machine]) -> None:
+    def _replace_disks(self, members: list[Machine]) -> None:
         if any(machine.running for machine in members):  # the faults are over
             return
         for machine in members:

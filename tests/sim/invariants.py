@@ -47,18 +47,18 @@ class Watch:
         """Look again and again until cancelled."""
         while True:
             await asyncio.sleep(WATCH_EVERY_S)
-            self.look()
+            self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check everything once."""
-        self._note_acknowledged()
+        self._record_acknowledged()
         leaders: list[tuple[Machine, Partition]] = []
         for machine in self._world.machines.values():
             if machine.running:
-                self._look_at_sizes(machine)
+                self._check_sizes(machine)
             if machine.broker is not None and machine.running and machine.is_broker:
                 for partition in machine.broker.replicas:
-                    self._look_at(machine, partition)
+                    self._check_partition(machine, partition)
                     key = identity(partition)
                     self._newest_epochs[key] = max(self._newest_epochs.get(key, -1), partition.leader_epoch)
                     if partition.is_leader:
@@ -68,9 +68,9 @@ class Watch:
         for machine, partition in leaders:
             # One that has not learned that its leader epoch is over need not have its successor's acknowledged records.
             if partition.leader_epoch == self._newest_epochs[identity(partition)]:
-                self._look_for_acknowledged(machine, partition)
+                self._check_acknowledged(machine, partition)
 
-    def _look_at_sizes(self, machine: Machine) -> None:
+    def _check_sizes(self, machine: Machine) -> None:
         for text in too_many(self._world, machine):
             self._wrong(machine, text)
         process = machine.process or machine.broker
@@ -78,7 +78,7 @@ class Watch:
             for text in too_large(process):
                 self._wrong(machine, text)
 
-    def _look_at(self, machine: Machine, partition: Partition) -> None:
+    def _check_partition(self, machine: Machine, partition: Partition) -> None:
         log = partition.log
         name = partition.name
         marks = (log.log_start_offset, log.high_watermark, log.log_end_offset)
@@ -109,7 +109,7 @@ class Watch:
         if partition.leader_epoch < self._epochs.get(epoch_key, -1):
             self._wrong(machine, f"{partition.name}: leader epoch went back to {partition.leader_epoch}")
         self._epochs[epoch_key] = partition.leader_epoch
-        for text in self._scan(machine, log, name).look(machine.disk):
+        for text in self._scan(machine, log, name).scan(machine.disk):
             self._wrong(machine, f"{name}: {text}")
 
     def _scan(self, machine: Machine, log: Log, name: str) -> LogScan:
@@ -122,7 +122,7 @@ class Watch:
 
     # -- what was acknowledged ----------------------------------------------------------------------------------
 
-    def _note_acknowledged(self) -> None:
+    def _record_acknowledged(self) -> None:
         history = self._recorder.history
         for operation in history[self._known_operations :]:
             if operation.outcome is not Outcome.OK:
@@ -133,7 +133,7 @@ class Watch:
                     self._acknowledged[step.partition] = max(furthest, (step.offset, step.value))
         self._known_operations = len(history)
 
-    def _look_for_acknowledged(self, machine: Machine, partition: Partition) -> None:
+    def _check_acknowledged(self, machine: Machine, partition: Partition) -> None:
         """The furthest acknowledged record is at its acknowledged offset, and readers of the only copy get it.
 
         The next leader of several has it too, and learns a moment later how far readers may go.

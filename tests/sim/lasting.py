@@ -98,12 +98,12 @@ class Onlooker(Reader):
             try:
                 await self._find_leaders()
                 for (topic, partition), node_id in list(self._leaders.items()):
-                    await self._look(topic, partition, node_id)
+                    await self._read_marks(topic, partition, node_id)
             except OdradekError:
                 self.close_connections()
             await asyncio.sleep(RETRY_S)
 
-    async def _look(self, topic: str, partition: int, node_id: int) -> None:
+    async def _read_marks(self, topic: str, partition: int, node_id: int) -> None:
         connection = await self.cluster.connection_to(node_id)
         source = self.network.process_at(connection)
         ends = []

@@ -205,7 +205,7 @@ class LinksWatch:
         while True:
             await asyncio.sleep(WATCH_EVERY_S)
             for watch in self._watches:
-                watch.look()
+                watch.check()
 
 
 def replicas(site: Site, *, led: bool = False) -> Iterator[tuple[str, Partition]]:

@@ -50,7 +50,7 @@ class LogScan:
     def is_of(self, log: Log) -> bool:
         return self._log() is log
 
-    def look(self, disk: SimDisk) -> Iterator[str]:  # noqa: C901 - one rule after the other
+    def scan(self, disk: SimDisk) -> Iterator[str]:  # noqa: C901 - one rule after the other
         """Read the new batches; yield what is wrong with them. A batch that is wrong is reported once."""
         log = self._log()
         if log is None:
@@ -128,7 +128,7 @@ class LogScan:
             scanned.position = segment.size_bytes
 
     def value_at(self, disk: SimDisk, offset: int) -> bytes | None:
-        """The value of the record at an offset; None if there is none, or if `look` has not read so far."""
+        """The value of the record at an offset; None if there is none, or if `scan` has not read so far."""
         log = self._log()
         for segment in log.segments if log is not None else ():
             scanned = self._segments.get(segment)
@@ -137,7 +137,7 @@ class LogScan:
             at = scanned.positions[bisect_right(scanned.base_offsets, offset) - 1]
             data = disk.seen(segment.path)
             _, size = read_size(data, at)
-            with contextlib.suppress(ApiError):  # damaged, which `look` has reported
+            with contextlib.suppress(ApiError):  # damaged, which `scan` has reported
                 for record in read_records(bytes(data[at : at + size])):
                     if record.offset == offset:
                         return record.value

@@ -132,9 +132,9 @@ class SimLoop(asyncio.BaseEventLoop):
         """Virtual monotonic seconds."""
         return self._now
 
-    def note(self, *facts: object) -> None:
+    def record(self, *facts: object) -> None:
         """Fold facts into the trace, which is equal for equal seeds."""
-        self.trace.note(repr(facts))
+        self.trace.record(repr(facts))
 
     # -- hosts --------------------------------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class SimLoop(asyncio.BaseEventLoop):
         queue.crashed = True
         # A coroutine that is collected is closed, which would run its finally blocks: so it is kept.
         self._graveyard.append(queue)
-        self._keep_timers(lambda timer: timer.host != host)
+        self._filter_timers(lambda timer: timer.host != host)
 
     def tasks_of(self, host: str) -> list[asyncio.Task[Any]]:
         """The unfinished tasks of a host, oldest first."""
@@ -249,9 +249,9 @@ class SimLoop(asyncio.BaseEventLoop):
             return
         self._cancelled_timers += 1
         if self._cancelled_timers > MIN_CANCELLED_TIMERS and 2 * self._cancelled_timers > len(self._timers):
-            self._keep_timers(lambda timer: not timer.cancelled())
+            self._filter_timers(lambda timer: not timer.cancelled())
 
-    def _keep_timers(self, keep: Callable[[SimTimer], bool]) -> None:
+    def _filter_timers(self, keep: Callable[[SimTimer], bool]) -> None:
         """Drop the other timers. Time and sequence alone order those that stay."""
         kept = []
         for entry in self._timers:

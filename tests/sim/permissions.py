@@ -79,11 +79,11 @@ class Changer(Client):
         try:
             connection = await self._connection(kind)
             before = entries[name]
-            number = await self._ask_for(kind, connection, name, before)
+            number = await self._request_change(kind, connection, name, before)
             is_answered = True
             entries[name] = number
             self.changes += 1
-            await self._look(kind, connection, name, number)
+            await self._check_answered(kind, connection, name, number)
         except OdradekError:
             if connection is not None and not is_answered:
                 del entries[name]
@@ -99,7 +99,7 @@ class Changer(Client):
         brokers = [machine for machine in self.world.machines.values() if machine.is_broker]
         return await logins.log_in(self, self.random.choice(brokers).name, logins.owner(self))
 
-    async def _ask_for(self, kind: str, connection: Connection, name: str, before: int) -> int:
+    async def _request_change(self, kind: str, connection: Connection, name: str, before: int) -> int:
         """Ask for another state than the one before, and return it. Raises OdradekError."""
         if kind == "topic":
             await self._change_acl(connection, name, present=not before)
@@ -118,7 +118,7 @@ class Changer(Client):
             self.ended.append(self.tokens[name])
         return ends_ms
 
-    async def _look(self, kind: str, connection: Connection, name: str, number: int) -> None:
+    async def _check_answered(self, kind: str, connection: Connection, name: str, number: int) -> None:
         """The node that has answered says so, and lets in who may come in now. Raises OdradekError."""
         at = self.network.process_at(connection)
         if kind == "token":
@@ -257,18 +257,18 @@ class GuardedCluster(ManyNodes):
             await self.converge()
             for machine in world.machines.values():
                 if machine.is_broker:
-                    await self._look_at(machine, auditor)
+                    await self._check_node(machine, auditor)
         for client in [*self._changers, auditor]:
             self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
 
-    async def _look_at(self, machine: Machine, auditor: Client) -> None:
+    async def _check_node(self, machine: Machine, auditor: Client) -> None:
         """Check that a node describes, authorizes and authenticates by the last acknowledged changes."""
         for changer in self._changers:
-            await self._look_at_entries(machine, auditor, changer)
+            await self._check_entries(machine, auditor, changer)
             if self._logs_in:
-                await self._look_at_tokens(machine, auditor, changer)
+                await self._check_tokens(machine, auditor, changer)
 
-    async def _look_at_entries(self, machine: Machine, auditor: Client, changer: Changer) -> None:
+    async def _check_entries(self, machine: Machine, auditor: Client, changer: Changer) -> None:
         assert machine.broker is not None and machine.broker.services.authorizer is not None
         for name, number in changer.topics.items():
             may = machine.broker.services.authorizer.authorize(
@@ -282,7 +282,7 @@ class GuardedCluster(ManyNodes):
             for credentials, expected in logins_of(auditor, name, number) if self._logs_in else ():
                 await self._log_in(machine, auditor, credentials, expected)
 
-    async def _look_at_tokens(self, machine: Machine, auditor: Client, changer: Changer) -> None:
+    async def _check_tokens(self, machine: Machine, auditor: Client, changer: Changer) -> None:
         connection = await _until_heard(lambda: logins.log_in(auditor, machine.name, logins.owner(auditor)))
         try:
             for name, number in changer.ends.items():

@@ -14,27 +14,26 @@ LOOKED_AT_BEFORE_S = 0.01
 
 @asynccontextmanager
 async def progress(loop: SimLoop, limit_s: float, waits: Callable[[], str], problems: list[str]) -> AsyncIterator[None]:
-    """Let a block run for so long after the faults; where it has not ended then, that is a problem, and so is a timeout
-    in it.
+    """Let a block run for some time after the faults; it is a problem if it has not ended then, or times out itself.
 
     Args:
         limit_s: simulated seconds.
-        waits: which of those that should have ended have not.
-        problems: gets what that says, and which task waits at which line for what.
+        waits: describes the clients and tasks that should have ended and have not.
+        problems: gets that description, and a line for each task that waits.
     """
-    looks: list[str] = []
+    found: list[str] = []
 
-    def look() -> None:
+    def describe() -> None:
         text = f"no progress {limit_s:g} s after the faults ended; {waits()}"
-        looks.append(f"{text}\n{loop.who_waits()}")
+        found.append(f"{text}\n{loop.who_waits()}")
 
-    alarm = loop.call_later(limit_s - LOOKED_AT_BEFORE_S, look)
+    alarm = loop.call_later(limit_s - LOOKED_AT_BEFORE_S, describe)
     try:
         async with asyncio.timeout(limit_s):
             yield
     except TimeoutError:
-        if not looks:
-            look()
-        problems += looks
+        if not found:
+            describe()
+        problems += found
     finally:
         alarm.cancel()

@@ -257,13 +257,13 @@ class QuorumRun(Scenario):
         entry = configs.AlterableConfig(name="x", config_operation=0, value=value)
         resource = configs.AlterConfigsResource(resource_type=GROUP, resource_name=group, configs=[entry])
         request = configs.IncrementalAlterConfigsRequest(resources=[resource])
-        for answer in await self._ask_all(request, IncrementalAlterConfigsResponse):
+        for answer in await self._send_to_each(request, IncrementalAlterConfigsResponse):
             if answer.responses and answer.responses[0].error_code == ErrorCode.NONE:
                 self.acknowledged[group] = value
                 return True
         return False
 
-    async def _ask_all(self, request: Any, response: Any) -> list[Any]:
+    async def _send_to_each(self, request: Any, response: Any) -> list[Any]:
         """The answers of the controllers, one after the other, in a random order, up to the first good one."""
         answers: list[Any] = []
         numbers = self.random.sample(range(1, self.world.controllers + 1), self.world.controllers)
@@ -296,9 +296,9 @@ class QuorumRun(Scenario):
                     cluster_id=CLUSTER, timeout_ms=1500, voter_id=number, voter_directory_id=key.directory_id,
                     listeners=[where],
                 )  # fmt: skip
-                await self._ask_all(request, AddRaftVoterResponse)
+                await self._send_to_each(request, AddRaftVoterResponse)
             else:
                 request = RemoveRaftVoterRequest(
                     cluster_id=CLUSTER, voter_id=number, voter_directory_id=key.directory_id
                 )
-                await self._ask_all(request, RemoveRaftVoterResponse)
+                await self._send_to_each(request, RemoveRaftVoterResponse)

@@ -215,7 +215,7 @@ class ThrottledCluster(ManyNodes):
             await self._set_surely(auditor, ("client-id", auditor.name), PRODUCE_RATE, NO_LIMIT)
             for machine in world.machines.values():
                 if machine.is_broker:
-                    await self._look_at(machine, auditor)
+                    await self._check_quotas(machine, auditor)
                     await self._probe(machine, auditor)
             await self._copy(auditor)
             await self.converge()
@@ -230,7 +230,7 @@ class ThrottledCluster(ManyNodes):
             except OdradekError:
                 await asyncio.sleep(RETRY_S)
 
-    async def _look_at(self, machine: Machine, auditor: Client) -> None:
+    async def _check_quotas(self, machine: Machine, auditor: Client) -> None:
         """Check that a node describes, and enforces, the last acknowledged quotas."""
         broker = machine.broker
         assert broker is not None

@@ -36,7 +36,7 @@ class Trace:
             self._mark(now_s)
         self._facts += _STEP.pack(now_s, self._number(host))
 
-    def note(self, text: str) -> None:
+    def record(self, text: str) -> None:
         """An event in words."""
         self._facts += b"\n%s\n" % text.encode()
         self._settle()

@@ -193,7 +193,7 @@ class World:
 
     def report(self, event: str) -> None:
         """Put an event on the timeline and into the trace."""
-        self.loop.note(event)
+        self.loop.record(event)
         if self._on_event is not None:
             self._on_event(f"{self.elapsed_s:9.3f} s  {event}")
 
@@ -220,7 +220,7 @@ class World:
         machine.kill()
         self.loop.call_on("world", self._restart, machine, delay_s=self.random.uniform(*RESTART_S))
 
-    async def take_away(self, machine: Machine, way: str) -> None:
+    async def end_for_good(self, machine: Machine, way: str) -> None:
         """End a machine's process for good: "stop" in good order, "kill" it, or by a loss of "power"."""
         self.gone.append(self.machines.pop(machine.name))
         if way == "stop":

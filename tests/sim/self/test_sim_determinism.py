@@ -128,7 +128,7 @@ def test_the_first_difference_of_two_runs_is_reported() -> None:
         for number in range(50):
             now_s = number / 10
             facts.step(now_s, "node-1" if now_s < different_from_s else "node-2")
-        facts.note("the end")
+        facts.record("the end")
         return facts.marks
 
     assert parted_s(marks(9.0), marks(9.0)) is None

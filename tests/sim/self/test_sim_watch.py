@@ -89,13 +89,13 @@ def in_world(act: Callable[[Scene], Any], *, nodes: int = 1) -> tuple[list[str],
         await asyncio.sleep(3)
         leader = next(each for each in world.machines.values() if partition_on(each).is_leader)
         watch = ClusterWatch(world, recorder) if nodes > 1 else Watch(world, recorder)
-        watch.look()
+        watch.check()
         assert not recorder.problems
         done = act(Scene(world, leader, watch, recorder, writer))
         if asyncio.iscoroutine(done):
             done = await done
         with done if done is not None else contextlib.nullcontext():
-            watch.look()
+            watch.check()
         found.extend(recorder.problems)
 
     with world:
@@ -382,6 +382,6 @@ def test_a_look_costs_little() -> None:
     async def act(scene: Scene) -> None:
         with mock.patch.object(scene.machine.disk, "seen", side_effect=AssertionError("read again")):
             for _ in range(50):
-                scene.watch.look()
+                scene.watch.check()
 
     assert in_world(act) == ([], [])
