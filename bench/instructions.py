@@ -80,17 +80,17 @@ class Counter:
 
     def _count(self, work: Callable[[], object]) -> tuple[int, float]:
         """Instructions and seconds of some work."""
-        self.tell("--instr=on")
-        self.tell("--zero")
+        self.control("--instr=on")
+        self.control("--zero")
         begun = time.monotonic()
         work()
         took_s = time.monotonic() - begun
-        self.tell("--dump")
-        self.tell("--instr=off")
+        self.control("--dump")
+        self.control("--instr=off")
         newest = max(self.directory.glob("counted*"), key=lambda path: path.stat().st_mtime_ns)
         return total_of(newest.read_text()), took_s
 
-    def tell(self, what: str) -> None:
+    def control(self, what: str) -> None:
         """Give callgrind a command."""
         subprocess.run(["callgrind_control", what, str(self.pid)], check=True, capture_output=True, timeout=120)
 

@@ -166,17 +166,17 @@ class SteppedNode(Node):
 def steps_of(counter: Counter, work: Callable[[], object], requests: int = REQUESTS) -> dict[str, tuple[float, float]]:
     """Step -> (calls, instructions) of one call of `work`; all that is not of a step is OUTSIDE."""
     total = counter.per_request(work)
-    counter.tell("--instr=on")
+    counter.control("--instr=on")
     for path in counter.directory.glob("counted.*"):
         path.unlink()
-    counter.tell("--zero")
+    counter.control("--zero")
     os.kill(counter.pid, signal.SIGUSR2)
     for _ in range(requests):
         work()
     time.sleep(SETTLE_S)
     os.kill(counter.pid, signal.SIGUSR2)
     time.sleep(SETTLE_S)
-    counter.tell("--instr=off")
+    counter.control("--instr=off")
     calls, costs = _attributed(counter.directory)
     # Periodic work is outside of all steps, and the dumps add to it: the remainder is closer.
     costs[OUTSIDE] = round(total * requests) - sum(cost for step, cost in costs.items() if step != OUTSIDE)

@@ -103,12 +103,14 @@ def latency(spark: Any, bootstrap: str, folder: Path) -> tuple[str, str, str, st
     """The time from a record's send until a sink in Python has its row; one record at a time."""
     arrived: dict[bytes, float] = {}
 
-    def note(batch: Any, _: int) -> None:
+    def record_arrivals(batch: Any, _: int) -> None:
         for row in batch.select("value").collect():
             arrived[bytes(row.value)] = time.monotonic()
 
     stream = source(spark.readStream, bootstrap, "bench-latency").load()
-    query = stream.writeStream.foreachBatch(note).option("checkpointLocation", str(folder / "latency")).start()
+    query = (
+        stream.writeStream.foreachBatch(record_arrivals).option("checkpointLocation", str(folder / "latency")).start()
+    )
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     sent: dict[bytes, float] = {}
     try:

@@ -323,7 +323,7 @@ class Bench:
         """Milliseconds from a record's send to its row in foreachBatch, one record at a time."""
         arrived: dict[bytes, float] = {}
 
-        def note(batch: Any, _: int) -> None:
+        def record_arrivals(batch: Any, _: int) -> None:
             for row in batch.select("value").collect():
                 arrived[bytes(row.value)] = time.monotonic()
 
@@ -333,7 +333,7 @@ class Bench:
         if stateful:
             stream = stream.groupBy("value").count()
         checkpoint = str(self.folder / topic)
-        writer = stream.writeStream.foreachBatch(note).option("checkpointLocation", checkpoint)
+        writer = stream.writeStream.foreachBatch(record_arrivals).option("checkpointLocation", checkpoint)
         query = writer.outputMode("update").start()
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 0})
         delays = []

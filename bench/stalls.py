@@ -115,7 +115,7 @@ def read(node: Node, partitions: int) -> None:
         raise SystemExit(f"{len(left)} partitions were not read")
 
 
-def look(node: Node, _: int) -> None:
+def list_topics(node: Node, _: int) -> None:
     """Every partition's metadata, some times over, by clients that begin."""
     for _ in range(5):
         AdminClient({"bootstrap.servers": node.bootstrap}).list_topics(timeout=TIMEOUT_S)
@@ -141,7 +141,7 @@ def measure(node: Node, partitions: int) -> float:
         ("made in one request", create),
         ("a record written to each", write),
         ("a record read of each", read),
-        ("metadata of all, five times", look),
+        ("metadata of all, five times", list_topics),
         ("left alone", rest),
     ]
     print("| what happens | s | median ms | p99 ms | longest ms |\n|---|---|---|---|---|")

@@ -82,7 +82,7 @@ def rate(calls: Calls, topic: str, batch: bytes, count: int, seconds: float) -> 
     return answered * count / (time.perf_counter() - start)
 
 
-def look_us(batch: bytes, *, trusted: bool) -> float:
+def validation_us(batch: bytes, *, trusted: bool) -> float:
     """Microseconds of the check alone."""
     rules = BatchRules(trusted=trusted, max_message_bytes=len(batch))
     now_ms = time.time_ns() // 1_000_000
@@ -113,7 +113,7 @@ def main() -> int:
                     rates[name].append(rate(calls, topic, batch, shape.count, options.seconds))
         middle = {name: statistics.median(values) for name, values in rates.items()}
         ratio = statistics.median(one / other for one, other in zip(rates["with"], rates["without"], strict=True))
-        looked, header = look_us(batch, trusted=False), look_us(batch, trusted=True)
+        looked, header = validation_us(batch, trusted=False), validation_us(batch, trusted=True)
         print(
             f"| {shape.name} | {looked:.0f}, {(looked - header) / shape.count * 1000:.0f} | {header:.1f} "
             f"| {middle['with']:,.0f} | {middle['without']:,.0f} | {ratio:.2f} |",

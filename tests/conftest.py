@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
     """Let a leak fail its own test, or the last test of its file, and not a test that runs when it is collected."""
     result = yield
-    leaks.look_behind(item, nextitem)
+    leaks.check_leaks(item, nextitem)
     return result
 
 

@@ -89,37 +89,37 @@ class Known:
     returns: dict[str, Kind] = field(default_factory=dict)
     modules: dict[str, Kind] = field(default_factory=dict)
 
-    def learn(self, tree: ast.Module) -> None:  # noqa: C901 - a case for each statement
+    def collect(self, tree: ast.Module) -> None:  # noqa: C901 - a case for each statement
         for line in tree.body:
             if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                self._note(self.modules, line.target.id, _declared(line))
+                self._record(self.modules, line.target.id, _declared(line))
             elif isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
-                self._note(self.modules, line.targets[0].id, Kind.SET if _is_made_as_set(line.value) else Kind.OTHER)
+                self._record(self.modules, line.targets[0].id, Kind.SET if _is_made_as_set(line.value) else Kind.OTHER)
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                self._note(self.returns, node.name, _type_kind(node.returns))
+                self._record(self.returns, node.name, _type_kind(node.returns))
                 if any(isinstance(each, ast.Name) and each.id == "property" for each in node.decorator_list):
-                    self._note(self.attributes, node.name, _type_kind(node.returns))
+                    self._record(self.attributes, node.name, _type_kind(node.returns))
             elif isinstance(node, ast.ClassDef):
                 for line in node.body:
                     if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                        self._note(self.attributes, line.target.id, _declared(line))
+                        self._record(self.attributes, line.target.id, _declared(line))
                     elif isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
-                        self._note_value(line.targets[0].id, line.value)
+                        self._record_value(line.targets[0].id, line.value)
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
-                self._note(self.attributes, node.target.attr, _type_kind(node.annotation))
+                self._record(self.attributes, node.target.attr, _type_kind(node.annotation))
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
-                self._note_value(node.targets[0].attr, node.value)
+                self._record_value(node.targets[0].attr, node.value)
 
-    def _note_value(self, name: str, value: ast.expr) -> None:
+    def _record_value(self, name: str, value: ast.expr) -> None:
         """The value that an attribute without annotation is given."""
         if isinstance(value, ast.List | ast.Dict | ast.Tuple | ast.ListComp | ast.DictComp | ast.Constant):
-            self._note(self.attributes, name, Kind.OTHER)
+            self._record(self.attributes, name, Kind.OTHER)
         elif _is_made_as_set(value):
-            self._note(self.attributes, name, Kind.SET)
+            self._record(self.attributes, name, Kind.SET)
 
     @staticmethod
-    def _note(known: dict[str, Kind], name: str, kind: Kind) -> None:
+    def _record(known: dict[str, Kind], name: str, kind: Kind) -> None:
         if known.setdefault(name, kind) is not kind:
             known[name] = Kind.OTHER
 
@@ -129,7 +129,7 @@ def findings(paths: Iterable[Path]) -> Iterator[tuple[Path, int, str]]:
     trees = {path: ast.parse(path.read_text()) for path in paths}
     known = Known()
     for tree in trees.values():
-        known.learn(tree)
+        known.collect(tree)
     for path, tree in trees.items():
         for line, text in sorted([*world(tree), *walks(tree, known)]):
             yield path, line, text

@@ -52,7 +52,7 @@ class _Notes:
         # Blocks entered on import, by collection and in fixtures of more than one test: any test may depend on them.
         self._shared: dict[str, set[int]] = {}
 
-    def _take(self) -> dict[str, list[int]]:
+    def _pop_entered(self) -> dict[str, list[int]]:
         taken = {}
         for module, marks in getattr(builtins, MARKS, {}).items():
             taken[module] = [number for number, mark in enumerate(marks) if mark]
@@ -65,10 +65,10 @@ class _Notes:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        self._share(self._take())
+        self._share(self._pop_entered())
         note = self._tests[item.nodeid] = {"seconds": 0.0, "blocks": {}}
         result = yield
-        note["blocks"] = self._take()
+        note["blocks"] = self._pop_entered()
         return result
 
     @pytest.hookimpl(wrapper=True)

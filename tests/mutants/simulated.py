@@ -73,7 +73,7 @@ def boxes(room: str, seeds: int, worlds: Sequence[str] = ()) -> Boxes:
     return Boxes({note["run"]: note["seconds"] for note in noted}, entered)
 
 
-def look(clean: Boxes, place: Place, mutant: Mutant) -> Verdict:
+def judge_by_worlds(clean: Boxes, place: Place, mutant: Mutant) -> Verdict:
     """Run the worlds that enter the mutant's block until one finds something wrong."""
     runs = clean.runs_of(place.module, mutant.block)
     if not runs:
@@ -115,7 +115,7 @@ def report(room: str, seeds: int, killed: Sequence[tuple[Place, Mutant]]) -> Non
     print(f"{room}: {len(clean.seconds)} runs, {sum(clean.seconds.values()):.0f} s", flush=True)
     counts: Counter[str] = Counter()
     for place, made in seen:
-        verdict = look(clean, place, made)
+        verdict = judge_by_worlds(clean, place, made)
         counts["noticed" if verdict.noticed else verdict.outcome] += 1
         print(f"{verdict.outcome:9}{text(place, made)}{SEPARATOR}{verdict.by}".removesuffix(SEPARATOR), flush=True)
     numbers = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))

@@ -18,7 +18,7 @@ import pytest
 OF_OTHERS = frozenset({"spark", "interop"})
 
 
-def look_behind(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+def check_leaks(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Raises AssertionError where a test, or one before it in its file, has left something open."""
     ends_file = nextitem is None or nextitem.path != item.path
     had_loop = inspect.iscoroutinefunction(getattr(item, "obj", None))

@@ -12,7 +12,7 @@ from tests.mutants.marks import with_marks
 from tests.mutants.rooms import ROOMS, Room
 from tests.mutants.runs import Clean, RunError, clean_run, judge
 from tests.mutants.samples import equivalents, of_line, places, sample, stale_equivalents, unentered
-from tests.mutants.simulated import Boxes, boxes, look, unseen
+from tests.mutants.simulated import Boxes, boxes, judge_by_worlds, unseen
 
 SUMS = '''"""Sums."""
 
@@ -235,10 +235,10 @@ def test_a_world_notices_what_its_clients_see() -> None:
     assert list(clean.seconds) == ["transactions 1"]
     drawn = of_line("log", "log/producer_state.py")
     seen = next(each for each in drawn if each[1].after.startswith("not (header.is_transactional and"))
-    verdict = look(clean, *seen)
+    verdict = judge_by_worlds(clean, *seen)
     assert verdict.noticed and verdict.by.startswith("transactions 1: ")
 
 
 def test_mutants_that_no_world_reaches_are_not_run() -> None:
     place, made = next(each for each in of_line("log", "log/producer_state.py") if each[1].block)
-    assert look(Boxes({"transactions 1": 1.0}, {}), place, made).outcome == "no world"
+    assert judge_by_worlds(Boxes({"transactions 1": 1.0}, {}), place, made).outcome == "no world"

@@ -32,7 +32,7 @@ class Canary:
         self._wire = Wire(port)
         self._ended = threading.Event()
         self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread = threading.Thread(target=self._send_until_ended, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -47,7 +47,7 @@ class Canary:
         if error is None and self._error is not None:
             raise AssertionError("the canary was not answered") from self._error
 
-    def _ask(self) -> None:
+    def _send_until_ended(self) -> None:
         try:
             while not self._ended.wait(PAUSE_S):
                 start = self._clock()

@@ -163,7 +163,7 @@ class Matrix:
             for api_key, listener, first, last in self._apis():
                 for principal in PRINCIPALS:
                     versions = range(first, last + 1)
-                    answers = [(each, self._ask(listener, principal, api_key, each)) for each in versions]
+                    answers = [(each, self._answers(listener, principal, api_key, each)) for each in versions]
                     yield from _rows(f"{api_key.name} {listener} {principal}", answers)
 
     def advertised(self) -> Mapping[str, Mapping[int, tuple[int, int]]]:
@@ -235,7 +235,7 @@ class Matrix:
             self._clients[listener, principal] = self._open.enter_context(login(self.ports[listener], principal))
         return self._clients[listener, principal]
 
-    def _ask(self, listener: str, principal: str, api_key: ApiKey, version: int) -> str:
+    def _answers(self, listener: str, principal: str, api_key: ApiKey, version: int) -> str:
         said = []
         for number in range(len(self._requests(listener, api_key, version))):
             if api_key in DESTROYING:

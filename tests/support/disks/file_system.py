@@ -40,14 +40,14 @@ class Ballast:
     def fill(self, *, leave_bytes: int = 0) -> None:
         """Leave so much of the file system free; with 0, not a byte."""
         with self._path.open("ab", buffering=0) as file:
-            while not self._take(file, leave_bytes):
+            while not self._allocate(file, leave_bytes):
                 pass
             for piece in () if leave_bytes else (1 << 20, 512):
                 with suppress(OSError):
                     while True:
                         file.write(bytes(piece))
 
-    def _take(self, file: FileIO, leave_bytes: int) -> bool:
+    def _allocate(self, file: FileIO, leave_bytes: int) -> bool:
         """Whether all but `leave_bytes` is taken; nothing is where others wrote since the free space was counted."""
         stat = os.statvfs(self._path.parent)
         size = stat.f_bavail * stat.f_frsize - leave_bytes

@@ -122,10 +122,10 @@ class Story:
         """A JoinGroup that is answered without anybody else's doing."""
         request = self.join_request(group, member, version, **settings)
         answer: JoinGroupResponse = self.wire.request(ApiKey.JOIN_GROUP, version, request)
-        self.tell_join(what, answer)
+        self.add_join(what, answer)
         return answer
 
-    def tell_join(self, what: str, answer: JoinGroupResponse) -> None:
+    def add_join(self, what: str, answer: JoinGroupResponse) -> None:
         self.add(
             what, "JoinGroup", ErrorCode(answer.error_code).name, self.name(answer.member_id), answer.generation_id,
             answer.protocol_type, answer.protocol_name, "leader", self.name(answer.leader),
@@ -205,16 +205,16 @@ class Story:
         if version < 8:
             named = None if everything else [OffsetFetchRequestTopic(name=topic, partition_indexes=[0, 1])]
             answer = self.wire.request(ApiKey.OFFSET_FETCH, version, OffsetFetchRequest(group_id=group, topics=named))
-            self.tell_fetched(what, answer.error_code, answer.topics)
+            self.add_fetched(what, answer.error_code, answer.topics)
             return
         topics = [OffsetFetchRequestTopics(name=topic, topic_id=UUID(int=0), partition_indexes=[0, 1])]
         if version >= 10:
             topics[0].name, topics[0].topic_id = "", self.topic_id if topic == "story" else UUID(int=77)
         asked = OffsetFetchRequestGroup(group_id=group, topics=None if everything else topics)
         answer = self.wire.request(ApiKey.OFFSET_FETCH, version, OffsetFetchRequest(groups=[asked]))
-        self.tell_fetched(what, answer.groups[0].error_code, answer.groups[0].topics)
+        self.add_fetched(what, answer.groups[0].error_code, answer.groups[0].topics)
 
-    def tell_fetched(self, what: str, code: int, topics: Any) -> None:
+    def add_fetched(self, what: str, code: int, topics: Any) -> None:
         parts = sorted(
             (p.partition_index, p.committed_offset, p.committed_leader_epoch, p.metadata, ErrorCode(p.error_code).name)
             for topic in topics
@@ -256,7 +256,7 @@ class Story:
         self.add(what, "OffsetDelete", ErrorCode(answer.error_code).name, parts)
 
 
-def tell_all(port: int) -> Lines:
+def play_groups(port: int) -> Lines:
     """The whole story of one broker."""
     story = Story(port)
     story.prepare()
@@ -322,7 +322,7 @@ def _two_members(story: Story) -> None:
         story.delete_groups("preparing", group)
         leader = story.join("leader back", group, first.member_id)
         answer = second.receive(ApiKey.JOIN_GROUP, 9, parked)
-        story.tell_join("second", answer)
+        story.add_join("second", answer)
         story.commit("completing", group, 3, member=first.member_id, generation=2)
         waiting = second.send(
             ApiKey.SYNC_GROUP, 5,

@@ -150,7 +150,7 @@ class LogWalk:
         if self.is_over:
             return
         self.log.update_high_watermark(self.log.log_end_offset)
-        self._look()
+        self._check()
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -334,23 +334,23 @@ class LogWalk:
 
     # -- looking ------------------------------------------------------------------------------------------------
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         log, model = self.log, self.model
         assert (log.log_start_offset, log.log_end_offset) == (model.start, model.end)
         assert all(start <= model.end for _, start in log.epochs.entries()), "no epoch begins behind the log's end"
-        self._look_at_batches()
+        self._check_batches()
         for batch in model.batches:
             # After a kill records come back that DeleteRecords had taken, and their epochs do not.
             offset = max(batch.base_offset, model.start, self.deleted_to)
             if offset <= batch.last_offset:
                 assert log.epoch_of(offset) == batch.leader_epoch, "the epoch of an offset"
         if model.start < model.end:
-            self._look_at_times()
-        self._look_at_transactions()
-        self._look_at_producers()
-        self._look_at_files()
+            self._check_times()
+        self._check_transactions()
+        self._check_producers()
+        self._check_files()
 
-    def _look_at_producers(self) -> None:
+    def _check_producers(self) -> None:
         """Check the last sequence, and the window of last batches, of each producer with a batch in the log."""
         for producer in (*IDEMPOTENT, *TRANSACTIONAL):
             sent = [each for each in self.model.batches if each.producer_id == producer and not each.is_marker]
@@ -362,7 +362,7 @@ class LogWalk:
             wanted = [(each.base_offset, each.last_offset) for each in sent[-WINDOW:]]
             assert known[-len(wanted) :] == wanted, f"the last batches of {producer}"
 
-    def _look_at_files(self) -> None:
+    def _check_files(self) -> None:
         log, model = self.log, self.model
         names = self.disk.list_dir(log.directory)
         assert [int(name[:20]) for name in names if name.endswith(".log")] == log.segments.bases
@@ -380,7 +380,7 @@ class LogWalk:
             newest = max((time for each in held for time in each.timestamps), default=-1)
             assert segment.indexes.max_timestamp_ms == newest, f"{segment.path}: the newest timestamp"
 
-    def _look_at_batches(self) -> None:
+    def _check_batches(self) -> None:
         """Read everything from a random offset on, in slices of a random size, and compare."""
         log, model = self.log, self.model
         offset = self.random.randint(model.start, model.end)
@@ -399,7 +399,7 @@ class LogWalk:
                 offset = header.last_offset + 1
         assert not expected
 
-    def _look_at_times(self) -> None:
+    def _check_times(self) -> None:
         model = self.model
         records = [
             (time_ms, batch.base_offset + index)
@@ -413,7 +413,7 @@ class LogWalk:
         found = search_timestamp(self.log, wanted).run()
         assert (None if found is None else found[:2]) == expected, f"the first record at or after {wanted}"
 
-    def _look_at_transactions(self) -> None:
+    def _check_transactions(self) -> None:
         log, model = self.log, self.model
         first = min(model.open_transactions().values(), default=None)
         stable = model.end if first is None else max(first, model.start)

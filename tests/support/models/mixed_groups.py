@@ -190,7 +190,7 @@ class ClassicClient:
         if self.fenced:
             return
         if self.waiting is not None:
-            self._look_for_answer()
+            self._poll_answer()
         elif not self.joined:
             self._join()
         else:
@@ -250,16 +250,16 @@ class ClassicClient:
             self.shard.apply(self.shard.machine.make_room_for_classic(GROUP))
             return self.shard.machine.join(request, caller, self.shard.now)
 
-        self._ask(operation, ticket)
+        self._apply(operation, ticket)
 
-    def _ask(self, operation: Any, ticket: int) -> None:
+    def _apply(self, operation: Any, ticket: int) -> None:
         try:
             self.shard.apply(operation(), ticket)
         except ApiError as error:
             self.waiting = None
             self._on_error(error.code)
 
-    def _look_for_answer(self) -> None:
+    def _poll_answer(self) -> None:
         assert self.waiting is not None
         kind, ticket = self.waiting
         answer = self.shard.answers.get(ticket)
@@ -295,7 +295,7 @@ class ClassicClient:
             ]
         caller, ticket = self._caller()
         self.waiting = ("sync", ticket)
-        self._ask(lambda: self.shard.machine.sync(request, caller, self.shard.now), ticket)
+        self._apply(lambda: self.shard.machine.sync(request, caller, self.shard.now), ticket)
 
     def _assign(self, metadata: Mapping[str, bytes]) -> dict[str, Named]:
         """Round about; of a cooperative group only partitions that no other member still owns."""

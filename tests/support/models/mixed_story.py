@@ -99,7 +99,7 @@ class MixedStory(Story):
         )  # fmt: skip
 
 
-def tell_mixed(port: int) -> Lines:
+def play_mixed_groups(port: int) -> Lines:
     """The whole story of one broker."""
     story = MixedStory(port)
     story.prepare()
