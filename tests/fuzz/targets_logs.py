@@ -177,7 +177,7 @@ def run_damaged_log(script: bytes) -> None:
         whole = read_all(log)
         assert whole.startswith(b"".join(kept)), f"of {len(kept)} batches before the damage, some are gone"
         _check_sealed(whole)
-        _go_on(manager, disk, log, whole)
+        _append_and_restart(manager, disk, log, whole)
     else:
         manager.unlock()
 
@@ -208,7 +208,7 @@ def _check_sealed(whole: bytes) -> None:
         expected = header.last_offset + 1
 
 
-def _go_on(manager: LogManager, disk: SimDisk, log: Log, whole: bytes) -> None:
+def _append_and_restart(manager: LogManager, disk: SimDisk, log: Log, whole: bytes) -> None:
     """New batches follow, and a restart finds all of it."""
     end = log.log_end_offset
     # The epoch in a batch's header is not under its checksum, so damage may have raised the last one.

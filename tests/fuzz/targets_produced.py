@@ -51,7 +51,7 @@ def run_produced(data: bytes) -> None:
         position += 2
         taken += _offer(log, data[position : position + size])
         position += size
-    _ask(log)
+    _query(log)
     if not taken:
         return
     whole = read_all(log)
@@ -65,7 +65,7 @@ def run_produced(data: bytes) -> None:
     found = again.logs[PARTITION]
     assert read_all(found) == whole and found.log_end_offset == log.log_end_offset
     assert _last_sequences(found) == _last_sequences(log), "producers are known again after a restart"
-    _ask(found)
+    _query(found)
 
 
 def _last_sequences(log: Log) -> dict[int, tuple[int, int]]:
@@ -91,7 +91,7 @@ def _offer(log: Log, data: bytes) -> int:
     return 1
 
 
-def _ask(log: Log) -> None:
+def _query(log: Log) -> None:
     for timestamp_ms in (-(2**63), -1, 0, NOW_MS, 2**63 - 1):
         try:
             found = search_timestamp(log, timestamp_ms).run()

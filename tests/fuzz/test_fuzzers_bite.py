@@ -64,17 +64,17 @@ def read_records_unchecked(batch: Any, header: Any, **options: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
-def forget_producers(state: Any, segment: Any, position: int, header: Any, notes: list[str]) -> None:
+def skip_producers(state: Any, segment: Any, position: int, header: Any, notes: list[str]) -> None:
     """A restart recovers no producer state."""
     state.map_end_offset = header.last_offset + 1
 
 
-def take_first_byte(block: memoryview, limit: int) -> bytes:
+def read_first_byte(block: memoryview, limit: int) -> bytes:
     """An empty block raises IndexError, because its first byte is read."""
     return bytes(cramjam.snappy.decompress_raw(block)) if block[0] >= 0 else b""
 
 
-def believe(*_: object) -> bool:
+def accept_anything(*_: object) -> bool:
     return True
 
 
@@ -93,18 +93,18 @@ BUGS: tuple[tuple[str, Any, str, Callable[..., Any]], ...] = (
     ("requests", targets_protocol, "decode", decode_and_leak),
     ("responses", targets_protocol, "decode", decode_and_leak),
     ("stored_records", record_types, "decode", decode_and_leak),
-    ("compression", compression, "_snappy_block", take_first_byte),
-    ("walk", walk, "_deltas_follow", believe),
-    ("batches", validation, "crc_is_valid", believe),
-    ("damaged_log", verification, "crc_is_valid", believe),
+    ("compression", compression, "_snappy_block", read_first_byte),
+    ("walk", walk, "_deltas_follow", accept_anything),
+    ("batches", validation, "crc_is_valid", accept_anything),
+    ("damaged_log", verification, "crc_is_valid", accept_anything),
     ("small_files", quorum_state, "_number", lambda fields, name: int(fields[name])),
     ("damaged_metadata", metadata_log, "_read_synced", lambda data: None),
     ("properties", listeners, "parse_natural", lambda text, limit: int(text)),
     ("small_texts", cluster, "parse_natural", lambda text, limit: int(text)),
-    ("logins", scram, "_is_proof", believe),
+    ("logins", scram, "_is_proof", accept_anything),
     ("permissions", authorizer, "find_rule", find_own_rule),
     ("quotas", entities, "limit_of_client", limit_of_user),
-    ("produced", recovery, "replay_batch", forget_producers),
+    ("produced", recovery, "replay_batch", skip_producers),
     ("spark_decode", decode.Decoder, "_decode_group", decode_rows_late),
     ("dump_log", log_files, "read_records", read_records_unchecked),
 )

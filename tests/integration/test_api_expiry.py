@@ -48,7 +48,7 @@ def producers_of(calls: Calls, topic: str) -> list[int]:
     return [each.producer_id for each in found]
 
 
-def keep_producers_for(node: Node, expiration_ms: int) -> None:
+def set_producer_expiration(node: Node, expiration_ms: int) -> None:
     change = f"producer.id.expiration.ms={expiration_ms}"
     odradek(node.bootstrap, "configs", "alter", "--entity-type", "brokers", "--entity-default", "--add-config", change)
 
@@ -82,9 +82,9 @@ def test_a_producer_id_expires_and_its_producer_goes_on(watched: tuple[Node, int
         assert send(0) == send(1) == "NONE"
         assert producers_of(calls, topic) == [producer]
         assert metrics(port)["odradek_producer_ids"] >= 1
-        keep_producers_for(node, 1)
+        set_producer_expiration(node, 1)
         eventually(lambda: not producers_of(calls, topic), "it is forgotten")
-        keep_producers_for(node, 86_400_000)
+        set_producer_expiration(node, 86_400_000)
         assert send(2) == "NONE", "no UNKNOWN_PRODUCER_ID, which clients before KIP-360 took for lost data"
         assert send(4) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
         assert calls.list_end(topic) == 3

@@ -90,7 +90,7 @@ def is_in_sync(node: NodeProcess, topic: str, nodes: list[int]) -> bool:
     return list(partition.isr_nodes) == nodes
 
 
-async def look(cluster: Cluster, report: Report) -> ClusterFacts:
+async def inspect_cluster(cluster: Cluster, report: Report) -> ClusterFacts:
     async def pause(apart_s: float) -> None:
         more = [(b"k", b"later")] * 10
         await asyncio.to_thread(produce_all, cluster.bootstrap_servers, "single", more, acks="all")
@@ -115,7 +115,7 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterFacts]:
         make_it_so(cluster)
         report = Report()
         with member(cluster.bootstrap_servers, "slow", "single"):
-            facts = asyncio.run(look(cluster, report))
+            facts = asyncio.run(inspect_cluster(cluster, report))
         assert not report.skipped
         assert facts.round_trips_ms.keys() == {1, 2, 3}
         yield facts

@@ -45,7 +45,7 @@ def subscribe(node: Node, name: str, *settings: str) -> None:
     odradek(node.bootstrap, "client-metrics", "set", name, *settings)
 
 
-def ask(calls: Calls, instance: UUID = UUID(int=0)) -> GetTelemetrySubscriptionsResponse:  # noqa: B008 - a constant
+def get_subscription(calls: Calls, instance: UUID = UUID(int=0)) -> GetTelemetrySubscriptionsResponse:  # noqa: B008 - a constant
     answer: GetTelemetrySubscriptionsResponse = calls.request(
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, GetTelemetrySubscriptionsRequest(client_instance_id=instance)
     )
@@ -80,20 +80,20 @@ def test_clients_are_invited_only_where_metrics_are_shown(shown: tuple[Node, str
 
 
 def test_a_client_without_a_subscription_is_asked_for_nothing(calls: Calls) -> None:
-    answer = ask(calls)
+    answer = get_subscription(calls)
     assert name_of(answer.error_code) == "NONE" and answer.requested_metrics == []
     assert answer.client_instance_id.version == 4 and answer.delta_temporality
     assert (answer.push_interval_ms, answer.telemetry_max_bytes) == (300_000, MAX_BYTES)
     assert answer.accepted_compression_types == [ZSTD, LZ4, GZIP, SNAPPY]
-    again = ask(calls, answer.client_instance_id)
+    again = get_subscription(calls, answer.client_instance_id)
     assert name_of(again.error_code) == "THROTTLING_QUOTA_EXCEEDED"
 
 
 def test_what_is_pushed_is_shown_until_the_client_ends(shown: tuple[Node, str], calls: Calls) -> None:
     node, address = shown
     subscribe(node, "pushed", "metrics=org.apache", f"interval.ms={INTERVAL_MS}")
-    eventually(lambda: ask(calls).requested_metrics == ["org.apache"])
-    answer = ask(calls)
+    eventually(lambda: get_subscription(calls).requested_metrics == ["org.apache"])
+    answer = get_subscription(calls)
     assert answer.push_interval_ms == INTERVAL_MS
     me, subscription = answer.client_instance_id, answer.subscription_id
     sent = total("org.apache.sent", number(5), is_delta=True)
@@ -109,17 +109,17 @@ def test_what_is_pushed_is_shown_until_the_client_ends(shown: tuple[Node, str], 
     assert push(calls, me, subscription, data) == "INVALID_REQUEST"
     assert values(address, me) == {}
     odradek(node.bootstrap, "client-metrics", "remove", "pushed")
-    eventually(lambda: ask(calls).requested_metrics == [])
+    eventually(lambda: get_subscription(calls).requested_metrics == [])
 
 
 def test_pushes_are_refused_as_on_kafka(shown: tuple[Node, str], calls: Calls) -> None:
-    answer = ask(calls)
+    answer = get_subscription(calls)
     me, subscription = answer.client_instance_id, answer.subscription_id
     good = metrics_data(gauge("a", number(1)))
     assert push(calls, UUID(int=0), subscription, good) == "INVALID_REQUEST"
 
     def first_push(data: bytes, codec: int = NONE, off_by: int = 0) -> str:
-        fresh = ask(calls)
+        fresh = get_subscription(calls)
         return push(calls, fresh.client_instance_id, fresh.subscription_id + off_by, data, codec)
 
     assert first_push(good, off_by=1) == "UNKNOWN_SUBSCRIPTION_ID"

@@ -85,7 +85,7 @@ def create(client: AdminClient, topic: str, partitions: int = 1, replicas: int =
     futures[topic].result(timeout=90)  # longer than the client itself waits, so that it says why
 
 
-def go_on(made: list[str]) -> None:
+def await_more(made: list[str]) -> None:
     """Wait until a few more are made."""
     before = len(made)
     eventually(lambda: len(made) > before + 2, patience_s=2 * PATIENCE_S)
@@ -360,11 +360,11 @@ class TestBothRoles:
         creating.start()
         try:
             for _ in range(2):
-                go_on(made)
+                await_more(made)
                 leader = combined.await_controller()
                 combined[leader].kill()
                 combined.await_controller(other_than=leader)
-                go_on(made)
+                await_more(made)
                 combined[leader].start()
         finally:
             stopping.set()

@@ -20,7 +20,7 @@ from tests.support.waiting import PATIENCE_S, eventually
 TOPIC = "orders"
 
 
-def ask(node: NodeProcess, path: str) -> tuple[int, dict[str, Any]]:
+def get_page(node: NodeProcess, path: str) -> tuple[int, dict[str, Any]]:
     """(status, answer) of a page; OSError before the node listens."""
     try:
         with urllib.request.urlopen(f"http://{metrics_address(node)}{path}", timeout=PATIENCE_S) as page:
@@ -32,13 +32,13 @@ def ask(node: NodeProcess, path: str) -> tuple[int, dict[str, Any]]:
 
 
 def failing(node: NodeProcess) -> list[str]:
-    status, said = ask(node, "/readyz")
+    status, said = get_page(node, "/readyz")
     assert (status == 200) is said["ready"] is (not said["failing"])
     return list(said["failing"])
 
 
 def not_in_sync(node: NodeProcess) -> list[str]:
-    return list(ask(node, "/readyz")[1]["conditions"]["in_sync"].get("partitions", []))
+    return list(get_page(node, "/readyz")[1]["conditions"]["in_sync"].get("partitions", []))
 
 
 def set_brokers(cluster: Cluster, node_id: int, key: str, value: str | None) -> None:
@@ -64,7 +64,7 @@ def test_probes_follow_a_cluster_from_its_start_to_a_drain(tmp_path: Path) -> No
         first.launch()
         # Alone of three it finds no quorum: it lives, and says what it waits for.
         assert eventually(lambda: failing(first)) == ["registered", "unfenced", "caught_up", "serving"]
-        assert ask(first, "/livez") == (200, {"live": True})
+        assert get_page(first, "/livez") == (200, {"live": True})
         for node_id in (2, 3):
             cluster[node_id].launch()
         for node in cluster.brokers:
@@ -87,19 +87,19 @@ def test_probes_follow_a_cluster_from_its_start_to_a_drain(tmp_path: Path) -> No
         eventually(lambda: failing(cluster[3]) == [], "it has caught up")
         odradek(cluster.bootstrap_servers, "partitions", "elect", "--all")
 
-        eventually(lambda: ask(cluster[3], "/drained")[1]["leads"] >= 1, "it leads again")
-        status, said = ask(cluster[3], "/drained")
+        eventually(lambda: get_page(cluster[3], "/drained")[1]["leads"] >= 1, "it leads again")
+        status, said = get_page(cluster[3], "/drained")
         assert (status, said["drained"], said["draining"]) == (503, False, False)
         assert said["movable"] == said["leads"]
         odradek(cluster.bootstrap_servers, "drain", "3")
-        eventually(lambda: ask(cluster[3], "/drained")[0] == 200, "it is drained")
-        _, said = ask(cluster[3], "/drained")
+        eventually(lambda: get_page(cluster[3], "/drained")[0] == 200, "it is drained")
+        _, said = get_page(cluster[3], "/drained")
         assert said == {"drained": True, "draining": True, "leads": 0, "movable": 0}
         eventually(lambda: failing(cluster[3]) == [], "a broker that leads nothing is ready")
 
         cluster[3].kill()
         cluster[2].kill()
         eventually(lambda: "caught_up" in failing(first), "the quorum is lost")
-        assert ask(first, "/livez")[0] == 200
+        assert get_page(first, "/livez")[0] == 200
     finally:
         cluster.kill()

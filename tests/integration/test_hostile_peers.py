@@ -232,7 +232,7 @@ def big_topic(impatient: Node) -> str:
     return name
 
 
-def ask_for_all(wire: Wire, topic: str) -> None:
+def fetch_all(wire: Wire, topic: str) -> None:
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=40 * MEBIBYTE)
     wire.send(
         ApiKey.FETCH,
@@ -244,7 +244,7 @@ def ask_for_all(wire: Wire, topic: str) -> None:
 def test_a_reader_that_does_not_read_is_closed_and_lets_the_files_go(impatient: Node, big_topic: str) -> None:
     with Wire(impatient.port) as wire:
         for _ in range(5):
-            ask_for_all(wire, big_topic)
+            fetch_all(wire, big_topic)
         eventually(lambda: not is_held(impatient, wire))
         taken = 0
         try:
@@ -266,7 +266,7 @@ def test_a_slow_reader_is_not_idle(impatient: Node, big_topic: str) -> None:
     def reads_all() -> bool:
         with Wire(impatient.port) as wire:
             wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
-            ask_for_all(wire, big_topic)
+            fetch_all(wire, big_topic)
             with wire.socket.makefile("rb") as answer:
                 (size,) = struct.unpack(">i", answer.read(4))
                 for _ in range(size // (2 * MEBIBYTE)):

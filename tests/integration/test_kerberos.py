@@ -88,10 +88,10 @@ def shake(place: Place, version: int = 1) -> Wire:
 def come_in(place: Place, login: KerberosLogin, choice: bytes = bytes((1, 0, 0, 0))) -> tuple[Wire, Any]:
     """Log in by requests; returns the last answer."""
     wire = shake(place)
-    return wire, go_through(wire, login, choice)
+    return wire, finish_login(wire, login, choice)
 
 
-def go_through(wire: Wire, login: KerberosLogin, choice: bytes = bytes((1, 0, 0, 0))) -> Any:
+def finish_login(wire: Wire, login: KerberosLogin, choice: bytes = bytes((1, 0, 0, 0))) -> Any:
     context = initiate(login, "localhost")
     answer = say(wire, context.step(None))
     answer = say(wire, context.step(bytes(answer.auth_bytes)))
@@ -230,7 +230,7 @@ def test_a_client_logs_in_again_as_the_same_user(place: Place) -> None:
         wire, answer = come_in(place, place.login())
         assert answer.error_code == 0
         assert wire.request(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="GSSAPI")).error_code == 0
-        assert go_through(wire, place.login(principal, of)).error_code == code
+        assert finish_login(wire, place.login(principal, of)).error_code == code
         wire.close()
     assert "Cannot change principals during re-authentication" in place.node.log_text()
 

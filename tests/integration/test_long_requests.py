@@ -98,7 +98,7 @@ class Meanwhile:
     async def answer(self, api_key: ApiKey, version: int, request: Any) -> Any:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
-            await self._ask(reader, writer)
+            await self._request(reader, writer)
             connection = next(iter(self._broker.dispatcher.connections))
             context = RequestContext(self._broker.services, connection, api_key, version, 1, "test")
             outcome = self._broker.dispatcher.routes["broker"][api_key].handle(context, request)
@@ -106,7 +106,7 @@ class Meanwhile:
                 outcome = asyncio.get_running_loop().create_task(outcome)
                 counting = asyncio.get_running_loop().create_task(self._count_turns(outcome))
                 while not outcome.done():
-                    await self._ask(reader, writer)
+                    await self._request(reader, writer)
                     self.answered += 1
                 await counting
                 outcome = outcome.result()
@@ -121,7 +121,7 @@ class Meanwhile:
             await asyncio.sleep(0)
             self.turns += 1
 
-    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(QUESTION)
         (size,) = struct.unpack(">i", await reader.readexactly(4))
         await reader.readexactly(size)

@@ -100,7 +100,7 @@ class Host:
         assert code == 0 or (words[0] == "doctor" and code == 1), (words, out.getvalue(), err.getvalue())
         return out.getvalue()
 
-    def forget(self, line: str) -> None:
+    def unregister(self, line: str) -> None:
         """Unregister a node that was asked to stop, and may not have yet."""
         (number,) = re.findall(r"unregister (\d)", line)
         unit = self.units[int(number)]
@@ -126,7 +126,7 @@ class Host:
                 continue
             for line in block:
                 if " unregister " in line:
-                    self.forget(line)
+                    self.unregister(line)
                 else:
                     self.carry_out(line)
 

@@ -104,7 +104,7 @@ async def damaged(node: ReplicaNode, damage: Damage, segment: int = 1) -> None:
     await eventually_async(lambda: node.log().high_watermark == COUNT, "it knows what was committed")
 
 
-async def ask(node: ReplicaNode, cluster: ReplicaCluster, offset: int, max_wait_ms: int = 60_000) -> PartitionData:
+async def fetch_at(node: ReplicaNode, cluster: ReplicaCluster, offset: int, max_wait_ms: int = 60_000) -> PartitionData:
     connection = await node.client()
     try:
         partition = FetchPartition(fetch_offset=offset, partition_max_bytes=2**20)
@@ -121,7 +121,7 @@ async def values(node: ReplicaNode, cluster: ReplicaCluster) -> list[bytes | Non
     found: list[bytes | None] = []
     offset = 0
     while offset < node.log().high_watermark:
-        answer = await ask(node, cluster, offset)
+        answer = await fetch_at(node, cluster, offset)
         assert answer.error_code == 0, f"{ErrorCode(answer.error_code).name} at {offset}"
         data = bytes(received(answer.records))
         assert data, f"nothing at {offset}"
@@ -274,14 +274,16 @@ async def test_damage_that_no_replica_can_repair_stays_refused(
     node = cluster.nodes[1]
     before = node.file_bytes()
     bad = next(BatchHeader.read(before, at).base_offset for at in _starts(before) if not _is_whole(before, at))
-    assert (await ask(node, cluster, bad)).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert (await fetch_at(node, cluster, bad)).error_code == ErrorCode.CORRUPT_MESSAGE
     assert node.file_bytes() == before
     assert node.replication.repairs.counts.failures == 1
     assert "no replica has an intact copy of a damaged batch" in caplog.text
     # A second read soon after gets the answer at once; the batches around the damage are served.
-    assert (await ask(node, cluster, bad)).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert (await fetch_at(node, cluster, bad)).error_code == ErrorCode.CORRUPT_MESSAGE
     assert node.replication.repairs.counts.failures == 1
-    assert (await ask(node, cluster, bad - 1)).error_code == (await ask(node, cluster, bad + 1)).error_code == 0
+    assert (
+        (await fetch_at(node, cluster, bad - 1)).error_code == (await fetch_at(node, cluster, bad + 1)).error_code == 0
+    )
 
 
 async def test_a_diverging_replica_repairs_nothing(cluster: ReplicaCluster) -> None:
@@ -294,7 +296,7 @@ async def test_a_diverging_replica_repairs_nothing(cluster: ReplicaCluster) -> N
     before = follower.file_bytes()
     hole = next(at for at in _starts(before) if not _is_whole(before, at))
     offset = BatchHeader.read(before, hole).base_offset
-    assert (await ask(follower, cluster, offset)).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert (await fetch_at(follower, cluster, offset)).error_code == ErrorCode.CORRUPT_MESSAGE
     assert follower.file_bytes() == before
 
 

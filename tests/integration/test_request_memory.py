@@ -47,7 +47,7 @@ class HalfSender:
         self.socket.send(struct.pack(">i", ANNOUNCED_BYTES))
         self.left = SENT_BYTES
 
-    def go_on(self) -> None:
+    def send_more(self) -> None:
         with contextlib.suppress(BlockingIOError):
             self.left -= self.socket.send(PIECE[: self.left])
 
@@ -78,7 +78,7 @@ def push(senders: list[HalfSender], seconds: float) -> None:
     while time.monotonic() < ends and any(each.left for each in senders):
         for each in senders:
             with contextlib.suppress(ConnectionError):
-                each.go_on()
+                each.send_more()
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ class Flood:
         self.socket.setblocking(False)
         self.frame, self.sent, self.reads = frame, 0, reads
 
-    def go_on(self) -> None:
+    def send_more(self) -> None:
         with contextlib.suppress(BlockingIOError):
             self.sent += self.socket.send(memoryview(self.frame)[self.sent % len(self.frame) :])
         if self.reads:
@@ -158,7 +158,7 @@ def test_four_hundred_clients_fit_into_300_mb(tmp_path: Path, has_quotas: bool) 
                 ends = time.monotonic() + 3
                 while time.monotonic() < ends:
                     for each in floods:
-                        each.go_on()
+                        each.send_more()
                 produce(node, "canary", [10, MIB])
         finally:
             for each in floods:

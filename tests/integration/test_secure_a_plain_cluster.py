@@ -66,7 +66,7 @@ class Secured:
             "sasl.password": password,
         }
 
-    def take(self, number: int) -> None:
+    def take_step(self, number: int) -> None:
         """Restart one node after the other with the settings of a step."""
         self._settings |= step(number)
         for node in self.cluster.brokers:
@@ -103,11 +103,11 @@ def test_a_plain_cluster_is_secured_without_downtime(tmp_path: Path) -> None:
             odradek(plain, "users", "add", name, "--password-file", tmp_path / name)
         with Steady(plain, TOPIC, 0) as before:
             eventually(lambda: len(before.acknowledged) > WRITTEN)
-            secured.take(1)
+            secured.take_step(1)
         alice = secured.client("alice", passwords["alice"])
         with Steady(secured.bootstrap, TOPIC, 1, alice) as after:
             eventually(lambda: len(after.acknowledged) > WRITTEN)
-            secured.take(2)
+            secured.take_step(2)
             admin = AdminClient({"bootstrap.servers": secured.bootstrap, **secured.client("admin", passwords["admin"])})
             allowed = [
                 (AclOperation.ALL, ResourceType.TOPIC, TOPIC),
@@ -118,7 +118,7 @@ def test_a_plain_cluster_is_secured_without_downtime(tmp_path: Path) -> None:
                     kind, name, ResourcePatternType.LITERAL, "User:alice", "*", operation, AclPermissionType.ALLOW
                 )
                 admin.create_acls([rule])[rule].result(60)
-            secured.take(3)
+            secured.take_step(3)
             so_far = len(after.acknowledged)
             eventually(lambda: len(after.acknowledged) > so_far + WRITTEN)
         assert not before.errors and not after.errors

@@ -40,7 +40,7 @@ class Trace:
         self._broker = broker
 
     def during(self, work: Callable[[], Any]) -> Trace:
-        self._set(self._note)
+        self._set(self._record_call)
         work()
         self._set(None)
         return self
@@ -51,7 +51,7 @@ class Trace:
         node.on_loop(lambda: (sys.setprofile(hook), done.set())[1])  # type: ignore[func-returns-value]  # both in one call on the loop
         assert done.wait(60)
 
-    def _note(self, frame: FrameType, event: str, argument: Any) -> None:
+    def _record_call(self, frame: FrameType, event: str, argument: Any) -> None:
         file = frame.f_code.co_filename
         if event == "call" and file.startswith(f"{PACKAGE}/"):
             name, code = file[len(str(PACKAGE)) + 1 :], frame.f_code

@@ -65,7 +65,7 @@ class GroupWords:
         assignments = {self.ids[each]: f"part-{each}".encode() for each in members}
         generation = command.number("generation", self.generations[name])
         instance = self.settings[name]["instance"]
-        self.waiting[self.shard.ask_sync(self.ids[name], generation, assignments, instance=instance)] = ("sync", name)
+        self.waiting[self.shard.begin_sync(self.ids[name], generation, assignments, instance=instance)] = ("sync", name)
 
     def do_heartbeat(self, command: Command) -> Iterator[str]:
         name = command.arguments[0]
@@ -98,11 +98,11 @@ class GroupWords:
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _join(self, name: str, member_id: str) -> None:
-        ticket = self.shard.ask_join(member_id, **self.settings[name])
+        ticket = self.shard.begin_join(member_id, **self.settings[name])
         answer = self.shard.answers.get(ticket)
         if answer is not None and answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.ids[name] = answer.member_id
-            ticket = self.shard.ask_join(answer.member_id, **self.settings[name])
+            ticket = self.shard.begin_join(answer.member_id, **self.settings[name])
         elif not member_id and answer is None:
             group = self.shard.machine.groups.find("g")
             known = set(self.ids.values())

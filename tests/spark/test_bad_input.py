@@ -352,7 +352,7 @@ def test_a_topic_that_was_away_while_others_were_read(
     reader.stop()
 
 
-def ask_as_long_as_it_takes(patch: pytest.MonkeyPatch) -> None:
+def lengthen_patience(patch: pytest.MonkeyPatch) -> None:
     """Do not believe after a few seconds, in which a machine may stand still, that a topic is gone."""
     patch.setattr(planning, "GONE_PATIENCE_S", 120.0)
     patch.setattr(fetch, "GONE_PATIENCE_S", 120.0)
@@ -362,7 +362,7 @@ def test_a_broker_that_does_not_know_a_topic(
     odradek: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A topic that one broker does not know counts as deleted only if no other broker knows it."""
-    ask_as_long_as_it_takes(monkeypatch)
+    lengthen_patience(monkeypatch)
     with Node(tmp_path) as stale:
         create_topic(odradek, topic)
         numbered(odradek, topic, range(10))
@@ -381,7 +381,7 @@ def test_a_broker_that_knows_another_topic_of_the_name(
     odradek: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker that is cut off may know an older topic: it does not count while another one knows the right one."""
-    ask_as_long_as_it_takes(monkeypatch)
+    lengthen_patience(monkeypatch)
     with Node(tmp_path) as stale:
         for bootstrap in (stale.bootstrap, odradek):
             create_topic(bootstrap, topic)

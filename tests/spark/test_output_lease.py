@@ -169,7 +169,7 @@ class Query:
     def step(self) -> bool:
         return self.plan() and self.commit()
 
-    def go_on_to(self, end: int, most: int = 100) -> None:
+    def run_to(self, end: int, most: int = 100) -> None:
         """Do all batches up to this offset; what another group has written is seen a moment after it was committed."""
         while self.position != {TopicPartition(self.topic, 0): end}:
             if self.plan(most):
@@ -251,7 +251,7 @@ def test_a_writer_fenced_within_a_batch_becomes_the_standby(bootstrap: str, fill
     turn(bootstrap, filled, "a", "b")
     waiting = threading.Thread(target=a.commit)
     waiting.start()
-    b.go_on_to(1000)
+    b.run_to(1000)
     waiting.join(120)
     assert not waiting.is_alive() and a.done == 2
     assert a.source.limit(a.cluster, a.position) is not None and a.source.is_standby
@@ -309,9 +309,9 @@ def test_the_writer_dies_in_a_step_and_either_goes_on_or_is_switched(
             a.commit(DyingCommit, step=step, after=after)
         if switched:
             turn(odradek, name, "a", "b")
-            b.go_on_to(400)
+            b.run_to(400)
         a.start()
-        a.go_on_to(400)
+        a.run_to(400)
         assert out(odradek, name) == list(range(400))
 
 
@@ -347,7 +347,7 @@ def test_the_command_dies_in_a_step(
         assert a.step(), "a writer that was fenced for nothing starts again"
         b.step()
     turn(odradek, topic, "a", "b")
-    b.go_on_to(400)
+    b.run_to(400)
     assert out(odradek, topic) == list(range(400))
 
 
@@ -365,7 +365,7 @@ def test_a_live_writer_is_fenced_until_the_lease_is_transferred(odradek: str, to
     writing = threading.Thread(target=write)
     writing.start()
     turn(odradek, topic, "a", "b")
-    b.go_on_to(3000, most=300)
+    b.run_to(3000, most=300)
     writing.join(120)
     assert not writing.is_alive()
     assert out(odradek, topic) == list(range(3000))

@@ -10,7 +10,7 @@ import pytest
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages.vote_response import VoteResponse
 from odradek.raft.roles import Role
-from tests.component.raft.test_quorum_hostile import ask, vote
+from tests.component.raft.test_quorum_hostile import send_to, vote
 from tests.support.nodes.quorum_replicas import Quorum, Replica
 from tests.support.waiting import eventually_async
 
@@ -89,7 +89,7 @@ async def test_a_vote_that_cannot_be_kept_is_not_given(tmp_path: Path) -> None:
         )  # fmt: skip
 
         async def granted() -> bool:
-            answer = await ask(voter, asked, VoteResponse)
+            answer = await send_to(voter, asked, VoteResponse)
             assert answer.error_code == answer.topics[0].partitions[0].error_code == 0
             return bool(answer.topics[0].partitions[0].vote_granted)
 

@@ -9,7 +9,7 @@ from odradek.common.real_io import RealClock
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.raft.roles import Role
 from odradek.record.reader import read_batches
-from tests.component.raft.test_quorum_hostile import ask, fetched
+from tests.component.raft.test_quorum_hostile import fetched, send_to
 from tests.support.nodes.quorum_replicas import Quorum
 from tests.support.waiting import PATIENCE_S, eventually_async
 
@@ -69,7 +69,7 @@ async def test_a_fetch_without_a_bound_gets_all_batches_that_fit_an_answer(tmp_p
             assert await leader.set(value) == 0
         request = fetched(leader.driver.leader_epoch, 0)
         request.topics[0].partitions[0].partition_max_bytes = request.max_bytes
-        answer = await ask(leader, request, FetchResponse)
+        answer = await send_to(leader, request, FetchResponse)
         records = answer.responses[0].partitions[0].records
         assert bytes(records) == leader.driver.log.read(0, request.max_bytes) and len(list(read_batches(records))) > 2
 

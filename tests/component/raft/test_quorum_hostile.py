@@ -29,7 +29,7 @@ METADATA = "__cluster_metadata"
 METADATA_ID = UUID(int=1)
 
 
-async def ask(replica: Replica, request: Any, response: Any, version: int | None = None) -> Any:
+async def send_to(replica: Replica, request: Any, response: Any, version: int | None = None) -> Any:
     connection = await replica.client()
     try:
         return await connection.request(request, response, timeout_s=PATIENCE_S, version=version)
@@ -81,7 +81,7 @@ async def test_votes_that_must_not_be_given(tmp_path: Path) -> None:
             (vote(5, last_offset=-1), ErrorCode.INVALID_REQUEST),
             (vote(5, last_offset_epoch=5), ErrorCode.INVALID_REQUEST),
         ):
-            answer = await ask(voter, request, VoteResponse)
+            answer = await send_to(voter, request, VoteResponse)
             if code is None:
                 assert answer.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID and not answer.topics
             else:
@@ -90,15 +90,15 @@ async def test_votes_that_must_not_be_given(tmp_path: Path) -> None:
             assert state_of_unattached(voter) == before
         wrong = vote(5)
         wrong.topics[0].topic_name = "t"
-        assert (await ask(voter, wrong, VoteResponse)).error_code == ErrorCode.INVALID_REQUEST
+        assert (await send_to(voter, wrong, VoteResponse)).error_code == ErrorCode.INVALID_REQUEST
         assert state_of_unattached(voter) == before
         # A valid vote request is granted, once, and the vote is in the file before the answer.
-        answer = await ask(voter, vote(5), VoteResponse, version=0)
+        answer = await send_to(voter, vote(5), VoteResponse, version=0)
         assert answer.topics[0].partitions[0].vote_granted
         assert b'"votedId":2' in (voter.directory / "quorum-state").read_bytes()
-        answer = await ask(voter, vote(5, 3), VoteResponse)
+        answer = await send_to(voter, vote(5, 3), VoteResponse)
         assert not answer.topics[0].partitions[0].vote_granted
-        answer = await ask(voter, vote(4, 3), VoteResponse)
+        answer = await send_to(voter, vote(4, 3), VoteResponse)
         assert answer.topics[0].partitions[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
@@ -120,7 +120,7 @@ async def test_fetches_that_must_not_count(tmp_path: Path) -> None:
             (fetched(epoch, 0, replica_id=1), ErrorCode.INVALID_REQUEST),
             (fetched(epoch, 0, max_wait_ms=-1), ErrorCode.INVALID_REQUEST),
         ):
-            partition = (await ask(leader, request, FetchResponse)).responses[0].partitions[0]
+            partition = (await send_to(leader, request, FetchResponse)).responses[0].partitions[0]
             assert partition.error_code == code and not partition.records, request
             assert partition.current_leader.leader_id == 1 and partition.current_leader.leader_epoch == epoch
             assert state_of(leader) == before
@@ -129,15 +129,15 @@ async def test_fetches_that_must_not_count(tmp_path: Path) -> None:
             (fetched(epoch, 0, topic_id=UUID(int=2)), ErrorCode.INVALID_REQUEST),
             (fetched(epoch, 0, topics=[]), ErrorCode.INVALID_REQUEST),
         ):
-            assert (await ask(leader, request, FetchResponse)).error_code == code
+            assert (await send_to(leader, request, FetchResponse)).error_code == code
             assert state_of(leader) == before
         # Offsets beyond the end, or of unknown epochs: answered with where the logs diverge, not counted as a position.
         beyond = fetched(epoch, end_offset + 1000, last_fetched_epoch=epoch)
-        partition = (await ask(leader, beyond, FetchResponse)).responses[0].partitions[0]
+        partition = (await send_to(leader, beyond, FetchResponse)).responses[0].partitions[0]
         assert (partition.diverging_epoch.epoch, partition.diverging_epoch.end_offset) == (epoch, end_offset)
         assert state_of(leader) == before
         # An observer is served and described; it counts for nothing.
-        answer = await ask(leader, fetched(epoch, 0), FetchResponse)
+        answer = await send_to(leader, fetched(epoch, 0), FetchResponse)
         assert answer.responses[0].partitions[0].records
         assert leader.driver.node.high_watermark == before[2]
         observers = leader.driver.describe().topics[0].partitions[0].observers
@@ -163,11 +163,11 @@ async def test_leaders_that_are_none(tmp_path: Path) -> None:
             topic: Any = begin.TopicData(topic_name=METADATA, partitions=[begun])
             liar = begin.LeaderEndpoint(name="CONTROLLER", host="127.0.0.1", port=1)
             request: Any = begin.BeginQuorumEpochRequest(cluster_id=cluster_id, topics=[topic], leader_endpoints=[liar])
-            began = await ask(follower, request, BeginQuorumEpochResponse)
+            began = await send_to(follower, request, BeginQuorumEpochResponse)
             ended_partition = end.PartitionData(partition_index=0, leader_id=leader_id, leader_epoch=leader_epoch)
             topic = end.TopicData(topic_name=METADATA, partitions=[ended_partition])
             request = end.EndQuorumEpochRequest(cluster_id=cluster_id, topics=[topic])
-            ended = await ask(follower, request, EndQuorumEpochResponse)
+            ended = await send_to(follower, request, EndQuorumEpochResponse)
             if code is None:
                 assert began.error_code == ended.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
             else:
@@ -200,7 +200,7 @@ async def test_snapshots_that_are_not_there(tmp_path: Path) -> None:
             )
             topic = snapshots.TopicSnapshot(name=METADATA, partitions=[piece])
             request = snapshots.FetchSnapshotRequest(cluster_id=cluster_id, replica_id=2, max_bytes=10, topics=[topic])
-            answer = await ask(leader, request, FetchSnapshotResponse)
+            answer = await send_to(leader, request, FetchSnapshotResponse)
             if code is None:
                 assert answer.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
                 continue

@@ -12,7 +12,7 @@ from pathlib import Path
 from odradek.common.real_io import SPARE_DESCRIPTORS, RealDisk
 from odradek.log.files import FileCache
 
-def take_all():
+def open_all():
     taken = []
     try:
         while True:
@@ -26,7 +26,7 @@ disk = RealDisk(workers=1)
 disk.open(where / "first", create=True).close()
 for turn in range(3):
     files = FileCache(disk)
-    sockets = take_all()
+    sockets = open_all()
     held = [files.get(where / f"{turn}-{number}", create=True) for number in range(SPARE_DESCRIPTORS - 1)]
     disk.sync_dir(where)
     held.append(files.get(where / f"{turn}-last", create=True))

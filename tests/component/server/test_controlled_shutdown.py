@@ -31,7 +31,7 @@ class View:
     def __init__(self) -> None:
         self.image = MetadataImage()
         self.delta = MetadataDelta(self.image)
-        self.take(
+        self.replay(
             RegisterBrokerRecord(broker_id=ME, broker_epoch=EPOCH, fenced=False),
             RegisterBrokerRecord(broker_id=OTHER, broker_epoch=6, fenced=False),
             TopicRecord(name="t", topic_id=TOPIC),
@@ -46,7 +46,7 @@ class View:
             ),
         )
 
-    def take(self, *records: object) -> None:
+    def replay(self, *records: object) -> None:
         self.delta = MetadataDelta(self.image)
         for record in records:
             self.delta.replay(record)
@@ -56,9 +56,9 @@ class View:
 def test_a_stopping_broker_without_leaderships_has_handed_over() -> None:
     view = View()
     assert not shutdown_is_complete(view.image, ME, EPOCH)
-    view.take(ASKED_TO_STOP)
+    view.replay(ASKED_TO_STOP)
     assert not shutdown_is_complete(view.image, ME, EPOCH), "it still leads"
-    view.take(MOVED)
+    view.replay(MOVED)
     assert shutdown_is_complete(view.image, ME, EPOCH)
     assert not shutdown_is_complete(view.image, ME, EPOCH + 1), "a process before this one asked"
     assert not shutdown_is_complete(view.image, OTHER, 6), "it never asked"
@@ -74,7 +74,7 @@ async def test_later_results_are_not_sent_and_the_connection_closes() -> None:
         assert await client.numbers(1) == [1]
         await client.beat(2, "wait")
         await eventually_async(lambda: 2 in listener.waits)
-        view.take(ASKED_TO_STOP, MOVED)
+        view.replay(ASKED_TO_STOP, MOVED)
         hand_over.on_metadata(view.delta, view.image)
         listener.finish(2)
         await client.beat(3)
@@ -95,7 +95,7 @@ async def test_no_one_is_held_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     async with ScriptedListener() as listener:
         client = await listener.client()
         hand_over, view = ControlledShutdown(listener.dispatcher, ME, lambda: EPOCH), View()
-        view.take(ASKED_TO_STOP, MOVED)
+        view.replay(ASKED_TO_STOP, MOVED)
         hand_over.on_metadata(view.delta, view.image)
         assert await client.is_closed()
         client.close()

@@ -108,7 +108,7 @@ class VirtualShard:
 
     # ---- requests
 
-    def ask_join(
+    def begin_join(
         self,
         member_id: str = "",
         *,
@@ -140,7 +140,7 @@ class VirtualShard:
 
     def join(self, member_id: str = "", **settings: Any) -> JoinGroupResponse:
         """Send a JoinGroup that is answered at once."""
-        response = self.answers[self.ask_join(member_id, **settings)]
+        response = self.answers[self.begin_join(member_id, **settings)]
         assert isinstance(response, JoinGroupResponse)
         return response
 
@@ -148,9 +148,9 @@ class VirtualShard:
         """Join as a new dynamic member, with the id that is asked for; returns (member id, ticket)."""
         asked = self.join("", **settings)
         assert asked.error_code == ErrorCode.MEMBER_ID_REQUIRED, asked
-        return asked.member_id, self.ask_join(asked.member_id, **settings)
+        return asked.member_id, self.begin_join(asked.member_id, **settings)
 
-    def ask_sync(
+    def begin_sync(
         self,
         member_id: str,
         generation_id: int,
@@ -180,7 +180,7 @@ class VirtualShard:
         return ticket
 
     def sync(self, member_id: str, generation_id: int, *arguments: Any, **settings: Any) -> SyncGroupResponse:
-        response = self.answers[self.ask_sync(member_id, generation_id, *arguments, **settings)]
+        response = self.answers[self.begin_sync(member_id, generation_id, *arguments, **settings)]
         assert isinstance(response, SyncGroupResponse)
         return response
 
@@ -258,7 +258,7 @@ class VirtualShard:
         members = [member_id for member_id, _ in entered]
         generation_id = joined[0].generation_id
         group = settings.get("group", "g")
-        waiting = [self.ask_sync(member_id, generation_id, group=group) for member_id in members[1:]]
+        waiting = [self.begin_sync(member_id, generation_id, group=group) for member_id in members[1:]]
         self.sync(members[0], generation_id, {each: each.encode() for each in members}, group=group)
         assert all(self.answers[ticket].error_code == ErrorCode.NONE for ticket in waiting)
         return members, generation_id

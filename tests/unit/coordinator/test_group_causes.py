@@ -24,19 +24,19 @@ def last(shard: Any, kind: str = "rebalance", group: str = "g") -> str:
 class TestClassic:
     def test_a_member_joins_with_its_reason(self, shard: Any) -> None:
         asked = shard.join("")
-        shard.ask_join(asked.member_id, reason="deployed")
+        shard.begin_join(asked.member_id, reason="deployed")
         assert last(shard) == f"member {asked.member_id} joined"
         assert last(shard, "joined") == "deployed"
 
     def test_the_leader_joins_again(self, shard: Any) -> None:
         (leader, _), _ = shard.stable(2)
-        shard.ask_join(leader, reason="partitions changed")
+        shard.begin_join(leader, reason="partitions changed")
         assert last(shard).startswith(f"the leader {leader} joined again: it saw topics change")
         assert last(shard).endswith("(partitions changed)")
 
     def test_a_member_joins_again_with_another_subscription(self, shard: Any) -> None:
         (_, follower), _ = shard.stable(2)
-        shard.ask_join(follower, protocols=[("range", b"other")])
+        shard.begin_join(follower, protocols=[("range", b"other")])
         assert last(shard) == f"member {follower} joined again with another subscription, or other partitions"
 
     def test_a_member_leaves(self, shard: Any) -> None:
@@ -51,7 +51,7 @@ class TestClassic:
         assert last(shard, "left") == "scaled down"
 
     def test_a_static_member_is_taken_out_by_its_instance(self, shard: Any) -> None:
-        shard.ask_join("", instance="i", client="static")
+        shard.begin_join("", instance="i", client="static")
         shard.leave(("", "i"), reason="decommissioned")
         assert causes(shard, "left") == ["decommissioned"]
 
@@ -65,7 +65,7 @@ class TestClassic:
 
     def test_a_member_does_not_join_the_rebalance(self, shard: Any) -> None:
         (leader, follower), generation_id = shard.stable(2, rebalance_ms=6_000)
-        shard.ask_join(leader, rebalance_ms=6_000)
+        shard.begin_join(leader, rebalance_ms=6_000)
         shard.advance(3_000)
         shard.heartbeat(follower, generation_id)
         shard.advance(4_000)
@@ -74,8 +74,8 @@ class TestClassic:
 
     def test_a_member_does_not_ask_for_its_assignment(self, shard: Any) -> None:
         (leader, follower), _ = shard.stable(2, rebalance_ms=6_000)
-        ticket = shard.ask_join(leader, rebalance_ms=6_000)
-        shard.ask_join(follower, rebalance_ms=6_000)
+        ticket = shard.begin_join(leader, rebalance_ms=6_000)
+        shard.begin_join(follower, rebalance_ms=6_000)
         shard.sync(leader, shard.answers[ticket].generation_id, {})
         shard.advance(6_000)
         assert last(shard) == "members did not ask for their assignment in time"
@@ -83,18 +83,18 @@ class TestClassic:
 
     def test_an_assignment_is_not_stored(self, shard: Any) -> None:
         (leader, follower), _ = shard.stable(2)
-        ticket = shard.ask_join(leader)
-        shard.ask_join(follower)
+        ticket = shard.begin_join(leader)
+        shard.begin_join(follower)
         shard.fail_writes = ErrorCode.NOT_ENOUGH_REPLICAS
-        shard.ask_sync(leader, shard.answers[ticket].generation_id, {})
+        shard.begin_sync(leader, shard.answers[ticket].generation_id, {})
         assert last(shard) == "the assignment could not be stored (NOT_ENOUGH_REPLICAS)"
 
     def test_a_static_member_comes_back_otherwise(self, shard: Any) -> None:
-        ticket = shard.ask_join("", instance="i", protocols=[("range", b""), ("other", b"")])
+        ticket = shard.begin_join("", instance="i", protocols=[("range", b""), ("other", b"")])
         shard.advance(3_000)
         member = shard.answers[ticket].member_id
         shard.sync(member, 1, {}, instance="i")
-        shard.ask_join("", instance="i", protocols=[("other", b"")])
+        shard.begin_join("", instance="i", protocols=[("other", b"")])
         assert last(shard) == "static member i came back with other protocols, or during a rebalance"
         assert last(shard, "returned") == f"it takes the place of {member}, which is fenced"
 

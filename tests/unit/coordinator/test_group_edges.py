@@ -46,7 +46,7 @@ def test_an_assignment_whose_group_is_gone_is_settled_quietly(shard: VirtualShar
     shard.advance(3_000)
     generation_id = shard.answers[ticket].generation_id
     shard.hold_writes = True
-    syncing = shard.ask_sync(member, generation_id, {member: b"mine"})
+    syncing = shard.begin_sync(member, generation_id, {member: b"mine"})
     shard.leave((member, None))
     assert shard.answers[syncing].error_code == ErrorCode.UNKNOWN_MEMBER_ID
     (deleted,) = shard.apply(shard.machine.commits.delete_groups(["g"]))
@@ -58,17 +58,17 @@ def test_an_assignment_whose_group_is_gone_is_settled_quietly(shard: VirtualShar
 
 def test_a_bounce_during_a_rebalance_is_answered_with_its_generation(shard: VirtualShard) -> None:
     """Its new id was stored, and by then another member had joined: it takes part in that rebalance."""
-    tickets = [shard.ask_join("", instance=name) for name in ("one", "two")]
+    tickets = [shard.begin_join("", instance=name) for name in ("one", "two")]
     shard.advance(6_000)
     one, two = (shard.answers[ticket].member_id for ticket in tickets)
     shard.sync(one, 1, {one: b"1", two: b"2"}, instance="one")
     shard.hold_writes = True
-    back = shard.ask_join("", instance="two")
+    back = shard.begin_join("", instance="two")
     new = shard.join("").member_id
-    joining = shard.ask_join(new)
+    joining = shard.begin_join(new)
     shard.release_writes()
     assert not {back, joining} & set(shard.answers), "one member has yet to join"
-    shard.ask_join(one, instance="one")
+    shard.begin_join(one, instance="one")
     answers = [shard.answers[ticket] for ticket in (back, joining)]
     assert [(each.error_code, each.generation_id) for each in answers] == [(ErrorCode.NONE, 2)] * 2
 

@@ -104,9 +104,9 @@ def test_only_members_of_the_present_generation_commit(shard: Any) -> None:
 
 def test_commits_during_a_rebalance_count_until_the_join_completes(shard: Any) -> None:
     (leader, follower), generation_id = shard.stable(2)
-    shard.ask_join(leader)
+    shard.begin_join(leader)
     assert shard.commit(5, member_id=follower, generation_id=generation_id) == ErrorCode.NONE
-    shard.ask_join(follower)
+    shard.begin_join(follower)
     assert shard.group().state is GroupState.COMPLETING_REBALANCE
     code = shard.commit(6, member_id=follower, generation_id=generation_id + 1)
     assert code == ErrorCode.REBALANCE_IN_PROGRESS

@@ -15,7 +15,7 @@ from tests.support.models.transitions import check_every_pair, written_transitio
 
 def refused(shard: Any, *arguments: Any, **settings: Any) -> ErrorCode:
     with pytest.raises(ApiError) as caught:
-        shard.ask_sync(*arguments, **settings)
+        shard.begin_sync(*arguments, **settings)
     return caught.value.code
 
 
@@ -46,13 +46,13 @@ def test_a_new_member_is_given_its_id_and_must_come_back_with_it(shard: Any) -> 
     assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert answer.member_id == "client-id1"
     assert shard.group().state is GroupState.EMPTY
-    ticket = shard.ask_join(answer.member_id)
+    ticket = shard.begin_join(answer.member_id)
     assert ticket not in shard.answers
     assert shard.group().state is GroupState.PREPARING_REBALANCE
 
 
 def test_before_version_4_a_member_joins_with_the_first_request(shard: Any) -> None:
-    ticket = shard.ask_join("", version=3)
+    ticket = shard.begin_join("", version=3)
     shard.advance(3000)
     assert shard.answers[ticket].error_code == ErrorCode.NONE
     assert shard.answers[ticket].member_id == "client-id1"
@@ -111,7 +111,7 @@ def test_no_one_gets_an_assignment_before_it_is_stored(shard: Any) -> None:
     (leader, _), (follower, _) = shard.enter(), shard.enter()
     shard.advance(6000)
     shard.hold_writes = True
-    tickets = [shard.ask_sync(follower, 1), shard.ask_sync(leader, 1, {follower: b"mine"})]
+    tickets = [shard.begin_sync(follower, 1), shard.begin_sync(leader, 1, {follower: b"mine"})]
     assert not set(tickets) & set(shard.answers)
     assert shard.group().state is GroupState.COMPLETING_REBALANCE
     shard.release_writes()
@@ -123,7 +123,7 @@ def test_a_failed_write_of_the_assignment_makes_everyone_join_again(shard: Any) 
     (leader, _), (follower, _) = shard.enter(), shard.enter()
     shard.advance(6000)
     shard.fail_writes = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    tickets = [shard.ask_sync(follower, 1), shard.ask_sync(leader, 1, {follower: b"mine"})]
+    tickets = [shard.begin_sync(follower, 1), shard.begin_sync(leader, 1, {follower: b"mine"})]
     assert [shard.answers[t].error_code for t in tickets] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
     assert shard.answers[tickets[0]].assignment == b""
     assert shard.group().state is GroupState.PREPARING_REBALANCE
@@ -134,7 +134,7 @@ def test_a_member_that_joins_while_the_assignment_is_written_wins(shard: Any) ->
     leader, _ = shard.enter()
     shard.advance(3000)
     shard.hold_writes = True
-    waiting = shard.ask_sync(leader, 1, {leader: b"old"})
+    waiting = shard.begin_sync(leader, 1, {leader: b"old"})
     shard.enter()
     assert shard.answers[waiting].error_code == ErrorCode.REBALANCE_IN_PROGRESS
     shard.release_writes()
@@ -146,18 +146,18 @@ def test_a_new_member_makes_the_others_join_again(shard: Any) -> None:
     members, generation_id = shard.stable(2)
     _newcomer, ticket = shard.enter()
     assert [shard.heartbeat(m, generation_id) for m in members] == [ErrorCode.REBALANCE_IN_PROGRESS] * 2
-    rejoined = [shard.ask_join(m) for m in members]
+    rejoined = [shard.begin_join(m) for m in members]
     assert {shard.answers[t].generation_id for t in [ticket, *rejoined]} == {generation_id + 1}
     assert shard.answers[rejoined[0]].leader == members[0]
 
 
 def test_a_pending_member_holds_the_rebalance_open(shard: Any) -> None:
     (member,), _ = shard.stable(1)
-    shard.ask_join(member, protocols=[("range", b"new")])
+    shard.begin_join(member, protocols=[("range", b"new")])
     shard.advance(10)
     pending = shard.join("").member_id
     other, _ = shard.enter()
-    ticket = shard.ask_join(member)
+    ticket = shard.begin_join(member)
     assert ticket not in shard.answers, "the member with an id in its hands may still come"
     assert shard.leave((pending, None)).members[0].error_code == ErrorCode.NONE
     assert shard.answers[ticket].error_code == ErrorCode.NONE
@@ -174,7 +174,7 @@ def test_an_id_that_was_given_back_has_no_session(shard: Any) -> None:
 
 def test_members_that_do_not_rejoin_in_time_are_out(shard: Any) -> None:
     (first, second), generation_id = shard.stable(2, session_ms=30_000, rebalance_ms=20_000)
-    ticket = shard.ask_join(first, session_ms=30_000, rebalance_ms=20_000)
+    ticket = shard.begin_join(first, session_ms=30_000, rebalance_ms=20_000)
     shard.advance(19_999)
     assert shard.heartbeat(second, generation_id) == ErrorCode.REBALANCE_IN_PROGRESS
     assert ticket not in shard.answers
@@ -189,7 +189,7 @@ def test_the_longest_rebalance_timeout_counts(shard: Any) -> None:
     quick, _ = shard.enter(rebalance_ms=5_000, session_ms=100_000)
     shard.advance(9000)
     shard.sync(slow, 1, {})
-    ticket = shard.ask_join(slow, rebalance_ms=50_000, session_ms=100_000)
+    ticket = shard.begin_join(slow, rebalance_ms=50_000, session_ms=100_000)
     shard.advance(49_999)
     assert ticket not in shard.answers
     shard.advance(1)
@@ -204,19 +204,19 @@ def test_a_silent_member_is_removed_after_its_session_timeout(shard: Any) -> Non
         code = shard.heartbeat(first, generation_id)
     assert code == ErrorCode.REBALANCE_IN_PROGRESS
     assert list(shard.group().members) == [first]
-    ticket = shard.ask_join(first)
+    ticket = shard.begin_join(first)
     assert shard.answers[ticket].generation_id == generation_id + 1
     assert second not in shard.group().members
 
 
 def test_a_member_that_waits_for_the_rebalance_does_not_time_out(shard: Any) -> None:
     (first, second), generation_id = shard.stable(2, session_ms=10_000)
-    ticket = shard.ask_join(first)
+    ticket = shard.begin_join(first)
     for _ in range(5):
         shard.advance(9000)
         assert shard.heartbeat(second, generation_id) == ErrorCode.REBALANCE_IN_PROGRESS
     assert first in shard.group().members
-    shard.ask_join(second)
+    shard.begin_join(second)
     assert shard.answers[ticket].error_code == ErrorCode.NONE
 
 
@@ -249,7 +249,7 @@ def test_a_leader_that_never_syncs_does_not_hold_the_group_forever(shard: Any) -
     """KAFKA-12890, where it is the leader."""
     (leader, _), (follower, _) = shard.enter(rebalance_ms=20_000), shard.enter(rebalance_ms=20_000)
     shard.advance(6000)
-    waiting = shard.ask_sync(follower, 1)
+    waiting = shard.begin_sync(follower, 1)
     for _ in range(3):
         shard.advance(7000)
         shard.heartbeat(leader, 1)
@@ -272,13 +272,13 @@ def test_a_follower_that_rejoins_unchanged_keeps_its_generation(shard: Any) -> N
     again = shard.join(follower)
     assert (again.error_code, again.generation_id, again.members) == (ErrorCode.NONE, generation_id, [])
     assert shard.group().state is GroupState.STABLE
-    assert shard.ask_join(leader) not in shard.answers, "a leader that rejoins asks for a rebalance"
+    assert shard.begin_join(leader) not in shard.answers, "a leader that rejoins asks for a rebalance"
     assert shard.group().state is GroupState.PREPARING_REBALANCE
 
 
 def test_changed_metadata_begins_a_rebalance(shard: Any) -> None:
     (_, follower), _ = shard.stable(2)
-    ticket = shard.ask_join(follower, protocols=[("range", b"other topics")])
+    ticket = shard.begin_join(follower, protocols=[("range", b"other topics")])
     assert ticket not in shard.answers
     assert shard.group().state is GroupState.PREPARING_REBALANCE
 
@@ -293,7 +293,7 @@ def test_a_retried_join_after_a_lost_answer_repeats_the_answer(shard: Any) -> No
 
 def test_a_second_join_of_a_waiting_member_replaces_the_first(shard: Any) -> None:
     member, first = shard.enter()
-    second = shard.ask_join(member)
+    second = shard.begin_join(member)
     assert shard.answers[first].error_code == ErrorCode.REBALANCE_IN_PROGRESS
     shard.advance(10_000)
     assert shard.answers[second].error_code == ErrorCode.NONE
@@ -379,7 +379,7 @@ def test_leave_answers_for_each_member(shard: Any) -> None:
 
 def test_a_leaving_member_ends_the_wait_of_the_others(shard: Any) -> None:
     (first, second), generation_id = shard.stable(2)
-    ticket = shard.ask_join(first)
+    ticket = shard.begin_join(first)
     shard.leave((second, None))
     assert shard.answers[ticket].generation_id == generation_id + 1
 
@@ -390,7 +390,7 @@ def test_the_group_does_not_grow_above_its_limit(make_shard: Any) -> None:
     members, generation_id = shard.stable(2)
     assert shard.join("").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert shard.heartbeat(members[0], generation_id) == ErrorCode.NONE
-    rejoined = [shard.ask_join(members[0]), shard.ask_join(members[1])]
+    rejoined = [shard.begin_join(members[0]), shard.begin_join(members[1])]
     assert {shard.answers[t].error_code for t in rejoined} == {ErrorCode.NONE}
 
 
@@ -402,7 +402,7 @@ def test_a_lowered_limit_drops_the_members_that_rejoin_last(make_shard: Any) -> 
         after.machine.replay(record, offset)
     after.apply(after.machine.loaded(after.now))
     assert after.group().state is GroupState.PREPARING_REBALANCE
-    kept = [after.ask_join(member) for member in members[:2]]
+    kept = [after.begin_join(member) for member in members[:2]]
     assert after.join(members[2]).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert {after.answers[ticket].error_code for ticket in kept} == {ErrorCode.NONE}
     assert list(after.group().members) == members[:2]
@@ -446,7 +446,7 @@ def test_groups_that_exist_in_memory_alone_are_bounded(shard: Any, monkeypatch: 
     monkeypatch.setattr("odradek.coordinator.group.registry.MAX_UNSTORED_GROUPS", 3)
     for number in range(3):
         shard.join("", group=f"invented-{number}")
-    assert shard.code(lambda: shard.ask_join("", group="one more")) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert shard.code(lambda: shard.begin_join("", group="one more")) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     shard.advance(10_000)
     assert shard.join("", group="one more").error_code == ErrorCode.MEMBER_ID_REQUIRED
 
@@ -470,16 +470,16 @@ def test_stored_groups_that_no_one_asked_for_make_no_room(shard: Any, monkeypatc
     assert after.machine.groups.made("stored-0") is None and not list(after.machine.groups._live)
     for number in range(3):
         after.join("", group=f"invented-{number}")
-    assert after.code(lambda: after.ask_join("", group="one more")) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert after.code(lambda: after.begin_join("", group="one more")) == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def test_a_session_that_ran_out_while_the_member_waited_begins_again(shard: Any) -> None:
     (first, second), generation_id = shard.stable(2, session_ms=10_000, rebalance_ms=200_000)
-    shard.ask_join(first, rebalance_ms=200_000)
+    shard.begin_join(first, rebalance_ms=200_000)
     for _ in range(3):
         shard.advance(9_000)
         shard.heartbeat(second, generation_id)
-    shard.ask_join(second, rebalance_ms=200_000)
+    shard.begin_join(second, rebalance_ms=200_000)
     assert shard.group().state is GroupState.COMPLETING_REBALANCE
     shard.advance(9_999)
     assert shard.heartbeat(second, generation_id + 1) == ErrorCode.NONE
@@ -491,7 +491,7 @@ def test_a_session_that_ran_out_while_the_member_waited_begins_again(shard: Any)
 def test_in_a_rebalance_upon_a_rebalance_no_one_owns_anything(shard: Any) -> None:
     members, _ = shard.stable(2)
     for member in members:
-        shard.ask_join(member)
+        shard.begin_join(member)
     assert [each.assignment for each in shard.group().members.values()] == [m.encode() for m in members]
     shard.enter()
     assert [each.assignment for each in shard.group().members.values()] == [b""] * 3
@@ -499,19 +499,19 @@ def test_in_a_rebalance_upon_a_rebalance_no_one_owns_anything(shard: Any) -> Non
 
 def test_members_with_and_without_an_instance_share_a_group(shard: Any) -> None:
     """KAFKA-14422: a static member that joined old clients, which know of no instances, left the rebalance stuck."""
-    old = shard.ask_join("", version=2, rebalance_ms=20_000)
-    static = shard.ask_join("", version=9, instance="i", rebalance_ms=20_000)
+    old = shard.begin_join("", version=2, rebalance_ms=20_000)
+    static = shard.begin_join("", version=9, instance="i", rebalance_ms=20_000)
     shard.advance(6_000)
     answers = [shard.answers[ticket] for ticket in (old, static)]
     assert [each.error_code for each in answers] == [ErrorCode.NONE, ErrorCode.NONE]
     members = [each.member_id for each in answers]
     assert answers[0].leader == members[0] and len(answers[0].members) == 2
-    waiting = shard.ask_sync(members[1], 1, instance="i")
+    waiting = shard.begin_sync(members[1], 1, instance="i")
     shard.sync(members[0], 1, {each: each.encode() for each in members})
     assert shard.answers[waiting].assignment == members[1].encode()
-    shard.ask_join(members[0], version=2, rebalance_ms=20_000)  # the leader asks for another one
+    shard.begin_join(members[0], version=2, rebalance_ms=20_000)  # the leader asks for another one
     shard.advance(9_000)
-    again = shard.ask_join(members[1], version=9, instance="i", rebalance_ms=20_000)
+    again = shard.begin_join(members[1], version=9, instance="i", rebalance_ms=20_000)
     assert shard.answers[again].error_code == ErrorCode.NONE
     assert shard.group().state is GroupState.COMPLETING_REBALANCE
 
@@ -535,8 +535,8 @@ class TestMetadata:
 
     def test_a_static_member_that_comes_back_counts_once(self, shard: Any) -> None:
         large = (("range", b"m" * 600_000),)
-        shard.ask_join("", protocols=large, instance="one")
-        shard.ask_join("", protocols=large, instance="one")
+        shard.begin_join("", protocols=large, instance="one")
+        shard.begin_join("", protocols=large, instance="one")
         assert len(shard.group().members) == 1
 
     def test_a_join_too_large_to_store_leaves_no_group(self, shard: Any) -> None:

@@ -46,7 +46,7 @@ def test_members_keep_their_generation_over_a_restart(shard: VirtualShard) -> No
 def test_a_rebalance_that_was_not_finished_leaves_the_last_generation(shard: VirtualShard) -> None:
     members, generation_id = shard.stable(2)
     shard.enter()
-    shard.ask_join(members[0])
+    shard.begin_join(members[0])
     after = shard.restarted()
     assert after.group().state is GroupState.STABLE
     assert after.heartbeat(members[1], generation_id) == ErrorCode.NONE
@@ -86,9 +86,9 @@ def _act(shard: VirtualShard, step: str, choice: int, group_id: str) -> None:  #
     if step == "join":
         asked = shard.join("", group=group_id, protocols=protocols)
         if asked.member_id:
-            shard.ask_join(asked.member_id, group=group_id, protocols=protocols)
+            shard.begin_join(asked.member_id, group=group_id, protocols=protocols)
     elif step == "join_static":
-        shard.ask_join("", group=group_id, protocols=protocols, instance=f"i{choice % 3}")
+        shard.begin_join("", group=group_id, protocols=protocols, instance=f"i{choice % 3}")
     elif step == "wait":
         shard.advance([1, 500, 3000, 9000, 60_000, 700_000_000][choice])
     elif step == "delete":
@@ -96,11 +96,11 @@ def _act(shard: VirtualShard, step: str, choice: int, group_id: str) -> None:  #
     elif member is None:
         shard.commit(choice, group=group_id, partition=choice)
     elif step == "rejoin":
-        shard.ask_join(member[0], instance=member[1], group=group_id, protocols=protocols)
+        shard.begin_join(member[0], instance=member[1], group=group_id, protocols=protocols)
     elif step == "sync":
         group = shard.group(group_id)
         given_out = {each: f"{each}-{group.generation_id}".encode() for each in group.members}
-        shard.ask_sync(member[0], group.generation_id, given_out, group=group_id, instance=member[1])
+        shard.begin_sync(member[0], group.generation_id, given_out, group=group_id, instance=member[1])
     elif step == "leave":
         shard.leave(member, group=group_id)
     elif step == "beat":
@@ -175,7 +175,7 @@ def test_describe_shows_protocol_and_metadata_of_a_stable_group_alone(shard: Vir
         (member, b"meta", member.encode()) for member in members
     ]
     assert (stable.members[0].client_id, stable.members[0].client_host) == ("client", "/127.0.0.1")
-    shard.ask_join(members[0])
+    shard.begin_join(members[0])
     moving = describe()
     assert (moving.group_state, moving.protocol_data) == ("PreparingRebalance", "")
     assert [m.member_metadata for m in moving.members] == [b"", b""]

@@ -13,11 +13,11 @@ from odradek.coordinator.group.timers import TimerKey
 
 def stable_static(shard: Any, *instances: str, version: int = 9) -> list[str]:
     """A stable group of static members, each assigned its instance id; returns the member ids."""
-    tickets = [shard.ask_join("", instance=instance, version=version) for instance in instances]
+    tickets = [shard.begin_join("", instance=instance, version=version) for instance in instances]
     shard.advance(6_000)
     members = [shard.answers[ticket].member_id for ticket in tickets]
     for member, instance in list(zip(members, instances, strict=True))[1:]:
-        shard.ask_sync(member, 1, instance=instance)
+        shard.begin_sync(member, 1, instance=instance)
     shard.sync(members[0], 1, dict(zip(members, [i.encode() for i in instances], strict=True)), instance=instances[0])
     assert shard.group().state is GroupState.STABLE
     return members
@@ -68,28 +68,28 @@ def test_the_old_id_is_fenced_everywhere(shard: Any) -> None:
     assert shard.commit(1, member_id=old, generation_id=1, instance="two") == fenced
     assert shard.leave((old, "two")).members[0].error_code == fenced
     with pytest.raises(ApiError) as caught:
-        shard.ask_sync(old, 1, instance="two")
+        shard.begin_sync(old, 1, instance="two")
     assert caught.value.code == fenced
 
 
 def test_a_parked_join_and_sync_of_the_old_id_are_fenced(shard: Any) -> None:
-    waiting = shard.ask_join("", instance="one")
-    replacing = shard.ask_join("", instance="one")
+    waiting = shard.begin_join("", instance="one")
+    replacing = shard.begin_join("", instance="one")
     assert shard.answers[waiting].error_code == ErrorCode.FENCED_INSTANCE_ID
     shard.advance(6_000)
     first = shard.answers[replacing].member_id
-    other = shard.ask_join("", instance="two")
-    shard.ask_join(first, instance="one")
+    other = shard.begin_join("", instance="two")
+    shard.begin_join(first, instance="one")
     follower = shard.answers[other].member_id
-    parked = shard.ask_sync(follower, 2, instance="two")
-    shard.ask_join("", instance="two")
+    parked = shard.begin_sync(follower, 2, instance="two")
+    shard.begin_join("", instance="two")
     assert shard.answers[parked].error_code == ErrorCode.FENCED_INSTANCE_ID
     assert shard.group().state is GroupState.PREPARING_REBALANCE, "the leader may hold the old id in its assignment"
 
 
 def test_a_bounce_that_changes_the_chosen_protocol_begins_a_rebalance(shard: Any) -> None:
     _leader, _ = stable_static(shard, "one", "two")
-    ticket = shard.ask_join("", instance="two", protocols=[("range", b"meta")], version=9)
+    ticket = shard.begin_join("", instance="two", protocols=[("range", b"meta")], version=9)
     assert ticket in shard.answers
     refused = shard.join("", instance="two", protocols=[("sticky", b"meta")])
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -97,11 +97,11 @@ def test_a_bounce_that_changes_the_chosen_protocol_begins_a_rebalance(shard: Any
 
 def test_a_bounce_that_makes_another_protocol_win_begins_a_rebalance(shard: Any) -> None:
     both = [("range", b""), ("sticky", b"")]
-    tickets = [shard.ask_join("", instance=name, protocols=both) for name in ("one", "two")]
+    tickets = [shard.begin_join("", instance=name, protocols=both) for name in ("one", "two")]
     shard.advance(6_000)
     members = [shard.answers[ticket].member_id for ticket in tickets]
     shard.sync(members[0], 1, {}, instance="one")
-    ticket = shard.ask_join("", instance="two", protocols=[("sticky", b"")])
+    ticket = shard.begin_join("", instance="two", protocols=[("sticky", b"")])
     assert ticket not in shard.answers
     assert shard.group().state is GroupState.PREPARING_REBALANCE
 
@@ -128,9 +128,9 @@ def test_a_new_id_that_was_not_written_has_no_session(shard: Any) -> None:
 def test_a_rebalance_that_begins_during_the_write_answers_the_bounce(shard: Any) -> None:
     leader, _ = stable_static(shard, "one", "two")
     shard.hold_writes = True
-    ticket = shard.ask_join("", instance="two")
+    ticket = shard.begin_join("", instance="two")
     assert ticket not in shard.answers
-    rejoined = shard.ask_join(leader, instance="one")
+    rejoined = shard.begin_join(leader, instance="one")
     assert shard.answers[ticket].generation_id == shard.answers[rejoined].generation_id == 2
     shard.release_writes()
 
@@ -138,8 +138,8 @@ def test_a_rebalance_that_begins_during_the_write_answers_the_bounce(shard: Any)
 def test_a_bounce_that_a_rebalance_answered_stays_though_its_write_fails(shard: Any) -> None:
     leader, old = stable_static(shard, "one", "two")
     shard.hold_writes = True
-    ticket = shard.ask_join("", instance="two")
-    shard.ask_join(leader, instance="one")
+    ticket = shard.begin_join("", instance="two")
+    shard.begin_join(leader, instance="one")
     new = shard.answers[ticket].member_id
     shard.release_writes(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert new in shard.group().members and old not in shard.group().members
@@ -147,7 +147,7 @@ def test_a_bounce_that_a_rebalance_answered_stays_though_its_write_fails(shard: 
 
 def test_a_silent_static_member_stays_until_its_session_ends(shard: Any) -> None:
     leader, silent = stable_static(shard, "one", "two")
-    ticket = shard.ask_join(leader, instance="one", rebalance_ms=5000)
+    ticket = shard.begin_join(leader, instance="one", rebalance_ms=5000)
     shard.group().members[silent].rebalance_timeout_ms = 5000
     shard.advance(60_000)
     assert shard.answers[ticket].error_code == ErrorCode.NONE
@@ -155,7 +155,7 @@ def test_a_silent_static_member_stays_until_its_session_ends(shard: Any) -> None
 
 
 def test_static_members_that_all_stay_silent_are_waited_for(shard: Any) -> None:
-    tickets = [shard.ask_join("", instance=name, session_ms=1_000_000, rebalance_ms=5000) for name in ("one", "two")]
+    tickets = [shard.begin_join("", instance=name, session_ms=1_000_000, rebalance_ms=5000) for name in ("one", "two")]
     shard.advance(5000)
     members = [shard.answers[ticket].member_id for ticket in tickets]
     shard.sync(members[0], 1, {}, instance="one")
@@ -166,7 +166,7 @@ def test_static_members_that_all_stay_silent_are_waited_for(shard: Any) -> None:
     shard.advance(6_000)
     assert shard.group().state is GroupState.PREPARING_REBALANCE
     assert list(shard.group().members) == members
-    ticket = shard.ask_join(members[1], instance="two", session_ms=1_000_000, rebalance_ms=5000)
+    ticket = shard.begin_join(members[1], instance="two", session_ms=1_000_000, rebalance_ms=5000)
     shard.advance(5000)
     assert shard.answers[ticket].leader == members[1], "who joined leads"
     shard.sync(members[1], shard.group().generation_id, {}, instance="two")
@@ -191,8 +191,8 @@ def test_a_static_member_back_with_its_id_is_no_news(shard: Any) -> None:
 
 def test_a_static_member_that_bounces_while_it_waits_is_no_new_member(shard: Any) -> None:
     (waited_for,), generation_id = shard.stable(1)
-    shard.ask_join("", instance="one", session_ms=10_000)
-    shard.ask_join("", instance="one", session_ms=10_000)
+    shard.begin_join("", instance="one", session_ms=10_000)
+    shard.begin_join("", instance="one", session_ms=10_000)
     for _ in range(3):
         shard.advance(9_000)
         assert shard.heartbeat(waited_for, generation_id) == ErrorCode.REBALANCE_IN_PROGRESS
@@ -208,9 +208,9 @@ def test_counts_of_protocols_follow_the_members(shard: Any) -> None:
 
     first, second = (shard.enter(protocols=both)[0] for _ in range(2))
     assert counted() == (["range", "sticky"], 8)
-    shard.ask_join(second, protocols=one)
+    shard.begin_join(second, protocols=one)
     assert counted() == (["range"], 8), "a member that joins again may have other protocols"
-    shard.ask_join(first, protocols=(*one, ("sticky", b"x")))
+    shard.begin_join(first, protocols=(*one, ("sticky", b"x")))
     assert counted() == (["range"], 5)
     shard.leave((second, None))
     assert counted() == (["range", "sticky"], 1), "and one that left counts no more"

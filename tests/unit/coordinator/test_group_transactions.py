@@ -179,7 +179,7 @@ def test_an_older_epoch_is_refused_whatever_was_verified(offsets: Offsets) -> No
 
 
 def test_members_are_checked_where_they_are_named(offsets: Offsets) -> None:
-    ticket = offsets.shard.ask_join("", version=3)
+    ticket = offsets.shard.begin_join("", version=3)
     offsets.shard.advance(10_000)
     joined = offsets.shard.answers[ticket]
     verification = offsets.verified()
@@ -193,7 +193,7 @@ def test_members_are_checked_where_they_are_named(offsets: Offsets) -> None:
 
 
 def test_a_commit_in_a_transaction_keeps_the_session_alive(offsets: Offsets) -> None:
-    ticket = offsets.shard.ask_join("", version=3, session_ms=10_000)
+    ticket = offsets.shard.begin_join("", version=3, session_ms=10_000)
     offsets.shard.advance(10_000)
     joined = offsets.shard.answers[ticket]
     offsets.shard.sync(joined.member_id, joined.generation_id, {})

@@ -90,7 +90,7 @@ class Life:
         self.manager.lock_dirs()
         self.manager.load()
 
-    def _take(self, batch: bytes, key: bytes) -> None:
+    def _append(self, batch: bytes, key: bytes) -> None:
         info = self.log.append_as_leader([batch], [BatchHeader.read(batch)], leader_epoch=self.epoch, now_ms=NOW_MS)
         self.held[info.base_offset] = key
         self.log.update_high_watermark(self.log.log_end_offset)
@@ -100,7 +100,7 @@ class Life:
         sequence = 0 if known is None else known.last_sequence + 1
         key = b"%d" % self.log.log_end_offset
         record = Record(key, b"v" * 60, timestamp_ms=NOW_MS)
-        self._take(
+        self._append(
             build_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence, transactional=True), key
         )
 
@@ -108,7 +108,7 @@ class Life:
         marker = transaction_marker(
             commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
         )
-        self._take(marker, b"marker")
+        self._append(marker, b"marker")
 
     @contextmanager
     def refusing(self) -> Iterator[None]:

@@ -87,7 +87,7 @@ def stop_and_damage(home: Home, log: Log, *lost: int, change: Callable[[bytearra
         damage(home, offset, change)
 
 
-def forget(home: Home, pattern: str) -> None:
+def remove_files(home: Home, pattern: str) -> None:
     for path in home.directory.glob(pattern):
         path.unlink()
 
@@ -118,7 +118,7 @@ def stop_with_two_segments(home: Home, *lost: int) -> None:
 @pytest.mark.parametrize("lost", [(LOST,), (12,), (LOST, 12)])
 def test_producers_are_missed_from_the_first_hole_on(home: Home, lost: tuple[int, ...]) -> None:
     stop_with_two_segments(home, *lost)
-    forget(home, "*.snapshot")
+    remove_files(home, "*.snapshot")
     log = home.open(clean=True)
     assert log.producers.unreplayed_from == lost[0]
     assert len([note for note in home.notes if "no whole batch at byte" in note]) == len(lost)
@@ -140,7 +140,7 @@ class TestProducers:
         self, home: Home, interval: int, change: Callable[[bytearray, int], None]
     ) -> None:
         stop_and_damage(home, filled(home, interval), LOST, change=change)
-        forget(home, "*.snapshot")
+        remove_files(home, "*.snapshot")
         log = home.open(clean=True, index_interval_bytes=interval)
         assert (log.log_end_offset, sequences(log)) == (COUNT, {7: 9, 8: 9})
         assert windows(log) == [[5, 6, 7, 8, 9]] * 2
@@ -183,7 +183,7 @@ def test_a_clean_start_ends_where_the_log_did(home: Home, interval: int) -> None
 @INTERVALS
 def test_epochs_behind_a_hole_are_known(home: Home, interval: int) -> None:
     stop_and_damage(home, filled(home, interval), LOST)
-    forget(home, "leader-epoch-checkpoint")
+    remove_files(home, "leader-epoch-checkpoint")
     log = home.open(clean=True, index_interval_bytes=interval)
     # The first of the two batches of an epoch is lost.
     assert log.epochs.entries() == [(each, each * 2 + (each * 2 == LOST)) for each in range(COUNT // 2)]
@@ -192,7 +192,7 @@ def test_epochs_behind_a_hole_are_known(home: Home, interval: int) -> None:
 @INTERVALS
 def test_indexes_that_are_made_again_reach_behind_a_hole(home: Home, interval: int) -> None:
     stop_and_damage(home, filled(home, interval, 200), LOST)
-    forget(home, "*index")
+    remove_files(home, "*index")
     log = home.open(clean=True, index_interval_bytes=interval)
     assert values(log.read(190, max_bytes=1))[0] == b"00190" + bytes(95)
     found = search_timestamp(log, None).run()
@@ -249,7 +249,7 @@ def test_a_batch_inside_a_value_is_not_taken_for_one_of_the_log(home: Home, inte
             append(log, batch(b"".join(inner), producer_id=1, sequence=0))
         append(log, record(number))
     close_log(log)
-    forget(home, "*.snapshot")
+    remove_files(home, "*.snapshot")
     (path,) = home.directory.glob("*.log")
     data = bytearray(path.read_bytes())
     zeros(data, LOST * size)
@@ -261,7 +261,7 @@ def test_a_batch_inside_a_value_is_not_taken_for_one_of_the_log(home: Home, inte
 def test_a_flipped_bit_behind_a_hole_does_not_hide_what_is_between(home: Home) -> None:
     log = filled(home, 4096)
     close_log(log)
-    forget(home, "*.snapshot")
+    remove_files(home, "*.snapshot")
     damage(home, LOST)
 
     def flipped(data: bytearray, position: int) -> None:
@@ -400,7 +400,7 @@ def test_a_repair_gives_back_the_producer_of_the_lost_batch(home: Home, interval
     append(log, extra, epoch=COUNT)
     append(log, record(COUNT), epoch=COUNT)
     close_log(log)
-    forget(home, "*.snapshot")
+    remove_files(home, "*.snapshot")
     whole = damage(home, COUNT)
     log = home.open(clean=True, index_interval_bytes=interval, segment_bytes=len(whole) + 1 if rolled else 1 << 30)
     if rolled:

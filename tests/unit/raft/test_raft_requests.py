@@ -138,7 +138,7 @@ class Home:
             update_leader_endpoint=lambda known: None, apply_ready=self.decided.append, on_failed=self.failures.append,
         )  # fmt: skip
 
-    async def ask(self) -> WireMessage:
+    async def request_vote(self) -> WireMessage:
         return await self.requests.request(AT, vote_request.VoteRequest(), vote_response.VoteResponse, 1)
 
     async def send(self, message: Message, to: int = 2) -> None:
@@ -232,12 +232,12 @@ async def test_the_answer_of_a_leader_leaves_the_connection_open() -> None:
     home = Home(answer)
     home.peers.blocks = asyncio.Event()
     home.peers.blocks.set()
-    assert await home.ask() is answer
+    assert await home.request_vote() is answer
     home.requests.cancel_vote_requests()
     assert (home.peers.steps, home.peers.min_versions) == (["ended"], [1])
     home.peers.end = UnreachableError("gone")
     with pytest.raises(UnreachableError):
-        await home.ask()
+        await home.request_vote()
     assert home.peers.steps == ["ended"] * 2
 
 
@@ -246,7 +246,7 @@ async def test_a_request_that_is_given_up_ends_before_its_connection(stops: bool
     """The caller is cancelled, or another replica leads now."""
     home = Home(UnreachableError("gone"))
     home.peers.blocks = asyncio.Event()
-    asking = asyncio.create_task(home.ask())
+    asking = asyncio.create_task(home.request_vote())
     await asyncio.sleep(0)  # ask begins
     await asyncio.sleep(0)  # its request is sent
     assert home.peers.asked

@@ -286,12 +286,12 @@ def test_a_move_goes_on_to_the_next_stage_alone() -> None:
     logs, _, partition = make(Random(1))
     move = LogDirMove(partition, logs.futures.create(partition.log, TOPIC_ID, TWO))
 
-    def go_on(before: Stage, after: Stage) -> None:
+    def move_on(before: Stage, after: Stage) -> None:
         move.stage = before
         move.to_stage(after)
         assert move.stage is after
 
-    check_every_pair(TRANSITIONS, go_on, name=lambda stage: stage.name)
+    check_every_pair(TRANSITIONS, move_on, name=lambda stage: stage.name)
 
 
 def test_a_log_whose_end_was_compacted_away_is_copied_to_its_end() -> None:
@@ -384,7 +384,7 @@ def test_a_copy_that_was_the_log_before_the_power_went_is_the_log() -> None:
     assert not again.futures.logs and not disk.is_dir(ONE / "t-0")
 
 
-def keep_a_second_copy(logs: LogManager, disk: CrashingDisk, values: list[bytes]) -> None:
+def create_second_copy(logs: LogManager, disk: CrashingDisk, values: list[bytes]) -> None:
     """Another copy of the partition, in TWO, of which no start can know where it is from."""
     other = LogManager(disk, FixedClock(), [TWO], CONFIG, Random(2))
     other.load()
@@ -412,7 +412,7 @@ def values_in(disk: CrashingDisk, directory: Path) -> bytes:
 def test_a_move_keeps_an_older_copy_under_another_name() -> None:
     logs, disk, partition = make(Random(1))
     append(partition.log, b"00000", b"00001")
-    keep_a_second_copy(logs, disk, [b"theirs0", b"theirs1", b"theirs2"])
+    create_second_copy(logs, disk, [b"theirs0", b"theirs1", b"theirs2"])
     again = start(disk, ONE)
     log = again.get(("t", 0))
     assert log is not None and log.log_dir == ONE and disk.is_dir(TWO / "t-0"), "it is left alone"
@@ -433,7 +433,7 @@ def test_a_move_keeps_an_older_copy_under_another_name() -> None:
 def test_a_new_log_does_not_take_the_records_of_another_copy_for_its_own() -> None:
     logs, disk, partition = make(Random(1))
     append(partition.log, b"00000", b"00001")
-    keep_a_second_copy(logs, disk, [b"theirs0", b"theirs1", b"theirs2"])
+    create_second_copy(logs, disk, [b"theirs0", b"theirs1", b"theirs2"])
     again = start(disk, ONE)
     assert again.delete(("t", 0))
     log = again.create("t", 0, UUID(int=7), {}, log_dir=TWO)

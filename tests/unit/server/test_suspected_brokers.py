@@ -35,16 +35,16 @@ class World:
         self.clock = Stopped()
         self.suspected_brokers = SuspectedBrokers(self.clock)
         self.image = MetadataImage()
-        self.take(RegisterBrokerRecord(broker_id=7, broker_epoch=3, fenced=False))
+        self.replay(RegisterBrokerRecord(broker_id=7, broker_epoch=3, fenced=False))
 
-    def take(self, record: object) -> None:
+    def replay(self, record: object) -> None:
         delta = MetadataDelta(self.image)
         delta.replay(record)
         self.image = delta.apply(self.image.offset + 1, 1)
         self.suspected_brokers.on_metadata(delta, self.image)
 
     def fence(self, how: int) -> None:
-        self.take(BrokerRegistrationChangeRecord(broker_id=7, broker_epoch=3, fenced=how))
+        self.replay(BrokerRegistrationChangeRecord(broker_id=7, broker_epoch=3, fenced=how))
 
 
 async def turns() -> None:
@@ -67,11 +67,11 @@ def test_a_fenced_broker_is_named_a_while_longer() -> None:
 def test_a_suspicion_ends_with_the_brokers_registration() -> None:
     world = World()
     world.fence(FENCED)
-    world.take(RegisterBrokerRecord(broker_id=7, broker_epoch=9, fenced=True))
+    world.replay(RegisterBrokerRecord(broker_id=7, broker_epoch=9, fenced=True))
     assert not world.suspected_brokers.is_advertised(7)
     world = World()
     world.fence(FENCED)
-    world.take(UnregisterBrokerRecord(broker_id=7, broker_epoch=3))
+    world.replay(UnregisterBrokerRecord(broker_id=7, broker_epoch=3))
     assert not world.suspected_brokers.is_advertised(7)
 
 

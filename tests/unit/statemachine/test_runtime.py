@@ -332,9 +332,9 @@ class Meanwhile:
     def __init__(self, machine: Counter) -> None:
         self.seen = [0]
         self._machine = machine
-        self._task = asyncio.create_task(self._look())
+        self._task = asyncio.create_task(self._count())
 
-    async def _look(self) -> None:
+    async def _count(self) -> None:
         while True:
             self.seen.append(len(self._machine.offsets))
             await asyncio.sleep(0)
