@@ -58,6 +58,7 @@ def test_the_lease_decides_which_group_writes_a_batch() -> None:
     assert action_for(
         now, "a", span((10, 20), (10, 20))._replace(end={PART: 10, OTHER: 20, TopicPartition("in", 2): 3})
     ) is (Action.WRITE), "a partition that is new begins where it begins"
+    assert action_for(now, "a", span(None, (10, 21))) is Action.WRITE, "the first batch of a query has no start"
     for stray in (span((5, 20), (15, 20)), span((11, 20), (15, 20)), span((10, 19), (11, 21)), span(None, (11, 19))):
         with pytest.raises(LeaseError, match="would leave a gap or write something twice"):
             action_for(now, "a", stray)

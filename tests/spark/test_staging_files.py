@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -113,3 +114,15 @@ def test_what_a_decided_batch_may_be_completed_from_is_on_the_disk(
     staged = file.close(durable=True)
     folders = [str(tmp_path / name) for name in ("query/run/7", "query/run", "query", "")]
     assert flushed == [staged.path, *folders], "each may be new in the one above it"
+    still_open = [link for each in Path("/proc/self/fd").iterdir() if (link := os.path.realpath(each))]
+    assert not [link for link in still_open if link.startswith(str(tmp_path))]
+
+
+def test_what_the_driver_writes_itself_is_not_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch whose commit did not happen is staged again; and a store that is not this machine's has no files here."""
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    Staging(str(tmp_path)).create("run", "x").close()
+    elsewhere = SimpleNamespace(type_name="s3")
+    staged = StagingFile("s3://bucket", elsewhere, "bucket/run/x", FullStream(at_close=False)).close(durable=True)
+    assert staged == ("bucket/run/x", 0) and not flushed

@@ -65,7 +65,7 @@ class PlayedCluster:
         fetched: the next answers of Fetch.
         topic_id: None where topics have none, as before Kafka 2.8.
         log: where the topic's only partition begins and ends.
-        has_offsets: whether ListOffsets answers for it.
+        unlisted: the timestamps for which ListOffsets does not answer for it.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class PlayedCluster:
         self.fetched: list[PartitionData | FetchResponse] = []
         self.topic_id: UUID | None = UUID(int=3)
         self.log = (0, 0)
-        self.has_offsets = True
+        self.unlisted: set[int] = set()
         self.peer = ScriptedPeer()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -203,8 +203,6 @@ class PlayedCluster:
         return ProduceResponse(responses=responses)
 
     def _list_offsets(self, request: Any, version: int) -> ListOffsetsResponse:
-        if not self.has_offsets:
-            return ListOffsetsResponse()
         start, end = self.log
         topics = [
             ListOffsetsTopicResponse(
@@ -214,6 +212,7 @@ class PlayedCluster:
                         partition_index=part.partition_index, offset=start if part.timestamp == -2 else end
                     )
                     for part in topic.partitions
+                    if part.timestamp not in self.unlisted
                 ],
             )
             for topic in request.topics

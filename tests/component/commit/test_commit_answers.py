@@ -6,11 +6,17 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from odradek.common.errors import ErrorCode
 from odradek.protocol.api_key import ApiKey
+from odradek.protocol.messages.add_partitions_to_txn_response import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
 from odradek.protocol.messages.describe_configs_response import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
@@ -25,6 +31,7 @@ from pyspark_odradek.record.encode import EncodedBatch
 from pyspark_odradek.standby import commit as lease_commit
 from pyspark_odradek.standby.batches import Span
 from pyspark_odradek.standby.commit import LeasedCommit, create_lease
+from pyspark_odradek.topic_sink import transaction
 from pyspark_odradek.topic_sink.transaction import TransactionalCommit, Work
 from tests.component.commit.conftest import PRODUCER, TOPIC, PlayedCluster
 
@@ -176,9 +183,14 @@ def test_a_fatal_error_is_reported_and_the_transaction_aborted(
 
 
 @pytest.mark.parametrize("step", [ApiKey.INIT_PRODUCER_ID, *STEPS[:2], ApiKey.END_TXN])
-def test_the_end_of_the_transaction_before_is_waited_for(played: PlayedCluster, step: ApiKey) -> None:
+def test_the_end_of_the_transaction_before_is_waited_for(
+    played: PlayedCluster, step: ApiKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
     played.codes[step] = [ErrorCode.CONCURRENT_TRANSACTIONS] * 3
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
     assert TransactionalCommit(played.connected(), QUERY).commit(work())
+    assert slept == [0.005] * 3
     at = FIRST.index(step.name)
     assert played.steps() == [*FIRST[:at], *[step.name] * 3, *FIRST[at:]]
     assert len(played.asked(ApiKey.FIND_COORDINATOR)) == 2, "the group's and the transaction's, once each"
@@ -190,6 +202,47 @@ def test_patience_is_default_api_timeout_ms(played: PlayedCluster, step: ApiKey)
     played.codes[step] = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     with pytest.raises(ClusterError, match=r"batch 0 could not be committed in 0\.001 s .*COORDINATOR_NOT_AVAILABLE"):
         committing.commit(work())
+
+
+@pytest.mark.parametrize("step", [ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN])
+def test_the_end_of_the_transaction_before_is_waited_for_only_so_long(played: PlayedCluster, step: ApiKey) -> None:
+    played.codes[step] = [ErrorCode.CONCURRENT_TRANSACTIONS] * 200
+    with pytest.raises(ClusterError, match="the transaction before does not end"):
+        TransactionalCommit(played.connected(default_api_timeout_ms="1"), QUERY).commit(work())
+
+
+@pytest.mark.parametrize(
+    ("answers", "patience_ms", "ends_sent"), [(1, 60_000, range(2, 3)), (200, 1, range(1, 100))], ids=["soon", "never"]
+)
+def test_the_abort_of_a_refused_batch_waits_a_short_time(
+    played: PlayedCluster, monkeypatch: pytest.MonkeyPatch, answers: int, patience_ms: int, ends_sent: range
+) -> None:
+    """It goes over a new connection. Without it consumers would wait for the time-out of the transaction."""
+    monkeypatch.setattr(transaction, "LAST_BACKOFF_MS", patience_ms)
+    played.codes[ApiKey.PRODUCE] = [ErrorCode.MESSAGE_TOO_LARGE]
+    played.codes[ApiKey.END_TXN] = [ErrorCode.CONCURRENT_TRANSACTIONS] * answers
+    with pytest.raises(ClusterError, match="MESSAGE_TOO_LARGE"):
+        TransactionalCommit(played.connected(), QUERY).commit(work())
+    ends = [each.committed for each in played.asked(ApiKey.END_TXN)]
+    assert set(ends) == {False} and len(ends) in ends_sent
+    assert [each.key_type for each in played.asked(ApiKey.FIND_COORDINATOR)] == [0, 1, 1]
+
+
+def test_what_was_not_attempted_does_not_hide_a_lost_transaction(played: PlayedCluster) -> None:
+    """A coordinator that refuses one partition answers for the others that they were not attempted."""
+    answers = [(ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.PRODUCER_FENCED), (ErrorCode.NONE, ErrorCode.NONE)]
+
+    def answer(request: Any, version: int) -> AddPartitionsToTxnResponse:
+        results = [
+            AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+            for index, code in enumerate(answers.pop(0))
+        ]
+        topic = AddPartitionsToTxnTopicResult(name=TOPIC, results_by_partition=results)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[topic])
+
+    played.peer.on(ApiKey.ADD_PARTITIONS_TO_TXN, answer)
+    assert TransactionalCommit(played.connected(), QUERY).commit(work())
+    assert answers == [] and len(played.asked(ApiKey.INIT_PRODUCER_ID)) == 2
 
 
 def test_a_failure_that_passes_is_tried_again_while_there_is_time(
@@ -271,11 +324,43 @@ def test_an_offset_that_is_not_there_is_no_marker(
 
 @pytest.mark.parametrize(("unstable", "stable_asked"), [(2, [True] * 3), (5, [True] * 5 + [False])])
 def test_a_marker_on_its_way_is_waited_for_but_not_one_of_a_dead_driver(
-    played: PlayedCluster, unstable: int, stable_asked: list[bool]
+    played: PlayedCluster, unstable: int, stable_asked: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played.codes[ApiKey.OFFSET_FETCH] = [ErrorCode.UNSTABLE_OFFSET_COMMIT] * unstable
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
     assert TransactionalCommit(played.connected(), QUERY).commit(work())
     assert [each.require_stable for each in played.asked(ApiKey.OFFSET_FETCH)] == [*stable_asked, True]
+    assert slept == [0.05] * unstable
+
+
+@pytest.mark.parametrize(
+    ("found", "run_id", "plan", "metadata"),
+    [
+        ([], "b", "", "b"),
+        ([(TOPIC, 0, 4, "a")], "b", "", "b - before=a"),
+        ([(TOPIC, 0, 4, "e x before=d,c,b,a")], "f", "plan", "f plan before=e,d,c,b"),
+        ([(TOPIC, 0, 4, "f x before=e,d,c,b")], "f", "plan", "f plan before=e,d,c,b"),
+    ],
+    ids=["the first run", "the second", "the newest four", "the same run"],
+)
+def test_a_marker_has_the_runs_before_for_which_it_ends(
+    played: PlayedCluster, found: list[tuple[str, int, int, str]], run_id: str, plan: str, metadata: str
+) -> None:
+    """It is an offset of the first partition that the batch writes to, by name."""
+    played.offsets = [found]
+    parts = frozenset(TopicPartition(topic, 0) for topic in ("u", "s", TOPIC))
+    assert TransactionalCommit(played.connected(), QUERY).commit(work(5, run_id)._replace(plan=plan, partitions=parts))
+    (marked,) = [each.topics[0] for each in played.asked(ApiKey.TXN_OFFSET_COMMIT)]
+    assert (marked.name, marked.partitions[0].committed_offset) == ("s", 5)
+    assert marked.partitions[0].committed_metadata == metadata
+
+
+def test_a_run_that_is_overtaken_while_it_begins_writes_nothing(played: PlayedCluster) -> None:
+    played.offsets = [[], [(TOPIC, 0, 4, "newer - before=older,run")]]
+    with pytest.raises(FencedError, match="another run of this query has taken over its sink, and has written batch 4"):
+        TransactionalCommit(played.connected(), QUERY).commit(work(5))
+    assert played.steps() == FIRST[:3]
 
 
 @pytest.mark.parametrize(
@@ -360,10 +445,19 @@ def test_a_wait_for_another_group_is_logged_now_and_then(
     monkeypatch.setattr(lease_commit, "FIRST_LOG_S", first_s)
     monkeypatch.setattr(lease_commit, "LOG_EVERY_S", every_s)
     played.offsets = [*[held("b", 0)] * 3, held("b", 10)]
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
     with caplog.at_level(logging.WARNING, "pyspark_odradek"):
         assert leased(played).commit(work(3)) is False
-    assert played.steps() == ["OFFSET_FETCH"] * 4
+    assert played.steps() == ["OFFSET_FETCH"] * 4 and slept == [0.05] * 3
     assert caplog.messages == ["batch 3 waits until group b has covered what it read"] * lines
+
+
+def test_a_lease_that_came_back_meanwhile_moves_as_it_is_now(played: PlayedCluster) -> None:
+    played.offsets = [held(GROUP, 0), held(GROUP, 0, "", 2)]
+    assert leased(played).commit(work())
+    (moved,) = played.asked(ApiKey.TXN_OFFSET_COMMIT)
+    assert moved.topics[0].partitions[0].committed_metadata == '{"group":"a","turn":2,"run":"run"}'
 
 
 def test_a_batch_that_was_begun_when_the_lease_is_transferred_waits(played: PlayedCluster) -> None:
@@ -374,21 +468,26 @@ def test_a_batch_that_was_begun_when_the_lease_is_transferred_waits(played: Play
 
 @pytest.mark.parametrize(
     ("then", "is_fenced"),
-    [(held(GROUP, 0, "another"), True), (held(GROUP, 0, "run"), False), (held("b", 10, "another", 1), False)],
-    ids=["another run of the group", "this run", "another group"],
+    [
+        (held(GROUP, 0, "another"), True),
+        (held(GROUP, 0, "older"), False),
+        (held(GROUP, 0, "run"), False),
+        (held("b", 10, "another", 1), False),
+    ],
+    ids=["another run of the group", "the run before", "this run", "another group"],
 )
 def test_a_writer_that_is_fenced_reads_the_lease_again(
     played: PlayedCluster, then: list[tuple[str, int, int, str]], is_fenced: bool
 ) -> None:
     played.codes[ApiKey.END_TXN] = [ErrorCode.INVALID_TXN_STATE]
     played.codes[ApiKey.INIT_PRODUCER_ID] = [ErrorCode.NONE, ErrorCode.PRODUCER_FENCED]
-    played.offsets = [held(GROUP, 0, ""), held(GROUP, 0, ""), then]
+    played.offsets = [held(GROUP, 0, "older"), held(GROUP, 0, "older"), then]
     if is_fenced:
         with pytest.raises(FencedError, match="another run of this query writes for the group a"):
             leased(played).commit(work())
         assert waited(played) == [False, True, False], "it may be what holds this one up"
     else:
-        assert leased(played).commit(work()) is (then == held(GROUP, 0, "run"))
+        assert leased(played).commit(work()) is (then != held("b", 10, "another", 1))
         assert played.asked(ApiKey.INIT_PRODUCER_ID)[-1].producer_id == -1
 
 
@@ -406,7 +505,7 @@ def test_a_writer_that_is_fenced_reads_the_lease_again(
 def test_a_batch_without_the_lease_is_refused(
     played: PlayedCluster, found: list[list[tuple[str, int, int, str]]], span: Span, error: type[Exception], says: str
 ) -> None:
-    played.offsets = found
+    played.offsets = [*found]
     with pytest.raises(error, match=says):
         leased(played, span).commit(work())
     assert "PRODUCE" not in played.steps()
@@ -425,7 +524,8 @@ def test_a_lease_is_created_by_one_query_alone(played: PlayedCluster) -> None:
     assert waited(played) == [True]
     (moved,) = played.asked(ApiKey.TXN_OFFSET_COMMIT)
     assert (moved.producer_id, moved.producer_epoch) == PRODUCER
-    assert moved.topics[0].partitions[0].committed_offset == 4
+    (part,) = moved.topics[0].partitions
+    assert (part.committed_offset, part.committed_metadata) == (4, '{"group":"a","turn":0,"run":""}')
     played.offsets = [held("b", 1)]
     assert creates(played)() == "b"
     assert len(played.asked(ApiKey.TXN_OFFSET_COMMIT)) == 1

@@ -22,7 +22,7 @@ from pyspark_odradek.standby.commit import current_lease
 from pyspark_odradek.topic_sink.marker_topic import Marker
 from pyspark_odradek.topic_sink.transaction import Session, TransactionalCommit, Work
 from tests.component.commit.conftest import TOPIC, PlayedCluster
-from tests.component.commit.test_commit_answers import FIRST, LEASE, QUERY, WHOLE, held, work
+from tests.component.commit.test_commit_answers import FIRST, LEASE, QUERY, WHOLE, held, waited, work
 
 EMPTY = Work(5, "run", frozenset(), list, "plan")
 BEGUN = ["INIT_PRODUCER_ID", "OFFSET_FETCH"]
@@ -111,6 +111,36 @@ def test_a_decided_batch_is_ended_again_after_a_failure(played: PlayedCluster, m
     assert len(committing.ended) == 2 and "PRODUCE" not in played.steps()
 
 
+def test_a_batch_that_tasks_have_written_is_ended_once_it_is_marked(played: PlayedCluster) -> None:
+    committing = Ending(played)
+    before_ms = time.time_ns() // 1_000_000
+    assert committing.commit(work(5)._replace(tasks=(), batches=list))
+    assert before_ms <= committing.ended[0].decided_ms <= time.time_ns() // 1_000_000
+    assert [(each.batch_id, each.run_id, each.tasks) for each in committing.ended] == [(5, "run", ())]
+    assert committing.commit(work(6))
+    assert len(committing.ended) == 1, "the driver has written this one"
+
+
+def test_a_decided_batch_whose_end_is_refused_is_not_written_again(played: PlayedCluster) -> None:
+    """The session begins again, and looks for the marker."""
+    committing = Ending(played)
+    assert committing.commit(work(4))
+    played.offsets = [[(TOPIC, 0, 5, "older plan tasks")]]
+    with pytest.raises(ClusterError, match="was written by tasks"):
+        TransactionalCommit(played.connected(), QUERY).commit(work(5)._replace(is_known=True))
+    before = len(played.steps())
+    assert committing.commit(work(5)) is False
+    assert "PRODUCE" not in played.steps()[before:] and len(committing.ended) == 1
+
+
+def test_a_process_that_has_committed_looks_for_no_decided_batch(played: PlayedCluster) -> None:
+    committing = Ending(played)
+    assert committing.commit(work(4))
+    before = len(played.steps())
+    committing.skip_empty(EMPTY)
+    assert len(played.steps()) == before
+
+
 def test_a_driver_without_tasks_cannot_end_a_batch_of_tasks(played: PlayedCluster) -> None:
     played.offsets = [[(TOPIC, 0, 5, "older plan tasks")]]
     with pytest.raises(ClusterError, match="batch 5 was written by tasks, and not by this driver"):
@@ -142,6 +172,7 @@ def test_offsets_that_are_no_gate_are_reported(played: PlayedCluster) -> None:
     played.offsets = [held("b", 7)]
     found = current_lease(cluster, LEASE)
     assert found is not None and (found.group, found.covered) == ("b", {(TOPIC, 0): 7})
+    assert waited(played) == [False, False], "a transfer in progress is not waited for"
     played.offsets = [[(TOPIC, 0, 1, "x")]]
     with pytest.raises(LeaseError, match="is no gate"):
         current_lease(cluster, LEASE)

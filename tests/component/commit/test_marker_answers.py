@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
+import time
 from uuid import UUID
 
 import pytest
 
 from odradek.common.errors import ErrorCode, ProtocolError
 from odradek.protocol.api_key import ApiKey
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
 from odradek.protocol.messages.describe_configs_response import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
 from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
+from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.metadata_response import MetadataResponse
 from odradek.record.batch import patch_base_offset
 from odradek.record.builder import build_batch
 from odradek.record.control import transaction_marker
 from odradek.record.record import Record
 from pyspark_odradek.client.cluster import RetriableError
 from pyspark_odradek.errors import ClusterError
+from pyspark_odradek.options import EARLIEST, LATEST
 from pyspark_odradek.topic_sink.marker_topic import SETTINGS, Marker, MarkerTopic
 from pyspark_odradek.topic_sink.task_writers.prepared import Prepared
 from tests.component.commit.conftest import TOPIC, PlayedCluster
@@ -116,6 +122,60 @@ def test_a_marker_of_more_tasks_than_the_topic_takes_is_refused(played: PlayedCl
     asked = len(played.asked(ApiKey.DESCRIBE_CONFIGS))
     topic.record("query", of_tasks(100))
     assert len(played.asked(ApiKey.DESCRIBE_CONFIGS)) == asked == 3
+
+
+def test_a_marker_above_64_kib_is_compared_with_the_settings_of_the_topic(played: PlayedCluster) -> None:
+    topic, marked = MarkerTopic(played.connected(), TOPIC), of_tasks(5000)
+    with_limits(played, max_message_bytes="4194304", segment_bytes="4194304")
+    size_bytes = len(topic.record("query", marked).data)
+    assert 64 << 10 < size_bytes < 128 << 10
+    for spare, fits in ((0, True), (-1, False)):
+        with_limits(played, max_message_bytes=str(size_bytes + spare))
+        if fits:
+            topic.record("query", marked)
+        else:
+            with pytest.raises(ClusterError, match=f"names 5,000 tasks in {size_bytes:,} bytes"):
+                topic.record("query", marked)
+
+
+def test_a_marker_is_read_as_it_was_written(played: PlayedCluster) -> None:
+    topic = MarkerTopic(played.connected(), TOPIC)
+    written = [Marker(6, "run", "plan"), of_tasks(3)._replace(before=("newer", "older"))]
+    batches = [at(offset, topic.record("query", marked).data) for offset, marked in enumerate(written)]
+    for end_offset, marked in enumerate(written, start=1):
+        played.log = (0, end_offset)
+        played.fetched = [part(batches[end_offset - 1], end_offset=end_offset)]
+        assert topic.read("query", stable=True) == marked
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS])
+def test_a_missing_topic_is_created_for_markers_of_many_tasks(
+    played: PlayedCluster, caplog: pytest.LogCaptureFixture, code: ErrorCode
+) -> None:
+    """It is compacted and has one partition. The query that has created it logs that."""
+    known = played.peer.answers[ApiKey.METADATA]
+    created: list[CreatableTopic] = []
+
+    def metadata(request: MetadataRequest, version: int) -> MetadataResponse:
+        found: MetadataResponse = known(request, version)
+        for topic in found.topics if not created else ():
+            topic.error_code, topic.partitions = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
+        return found
+
+    def create(request: CreateTopicsRequest, version: int) -> CreateTopicsResponse:
+        created.extend(request.topics)
+        return CreateTopicsResponse(topics=[CreatableTopicResult(name=TOPIC, error_code=code)])
+
+    played.peer.on(ApiKey.METADATA, metadata)
+    played.peer.on(ApiKey.CREATE_TOPICS, create)
+    with_limits(played, cleanup_policy="compact")
+    for _ in range(2):
+        MarkerTopic(played.connected(), TOPIC).ensure()
+    (topic,) = created
+    assert (topic.name, topic.num_partitions, topic.replication_factor) == (TOPIC, 1, -1)
+    assert {each.name: each.value for each in topic.configs} == SETTINGS
+    assert (SETTINGS["max.message.bytes"], SETTINGS["segment.bytes"]) == ("4194304", "4194304")
+    assert caplog.messages.count("created the marker topic t") == (code is ErrorCode.NONE)
 
 
 # Answers of Fetch, one list of batches and the end and last stable offset for each; and the newest batch with a marker.
@@ -241,8 +301,9 @@ def test_all_of_the_log_is_asked_for_at_once(played: PlayedCluster) -> None:
     assert [each.isolation_level for each in played.asked(ApiKey.LIST_OFFSETS)] == [1, 0]
 
 
-def test_a_partition_that_is_gone_meanwhile_is_looked_for_again(played: PlayedCluster) -> None:
-    played.has_offsets = False
+@pytest.mark.parametrize("unlisted", [{EARLIEST}, {LATEST}, {EARLIEST, LATEST}])
+def test_a_partition_that_is_gone_meanwhile_is_looked_for_again(played: PlayedCluster, unlisted: set[int]) -> None:
+    played.unlisted = unlisted
     with pytest.raises(RetriableError, match="t-0 is not there"):
         read(played)
     assert positions(played) == []
@@ -288,11 +349,16 @@ def test_a_failed_fetch_of_the_marker_raises(
         read(played)
 
 
-def test_an_answer_that_a_quota_puts_off_is_asked_for_again(played: PlayedCluster) -> None:
+def test_an_answer_that_a_quota_puts_off_is_asked_for_again(
+    played: PlayedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     played.log = (0, 1)
-    played.fetched = [FetchResponse(throttle_time_ms=1), part(marker(0, 3), end_offset=1)]
-    assert read(played) == 3
-    assert positions(played) == [0, 0]
+    played.fetched = [FetchResponse(throttle_time_ms=1500), part(marker(0, 3), end_offset=1)]
+    with monkeypatch.context() as patched:
+        slept: list[float] = []
+        patched.setattr(time, "sleep", slept.append)
+        assert read(played) == 3
+    assert positions(played) == [0, 0] and slept == [1.5]
     played.log, played.topic_id = (0, 1), UUID(int=9)
     played.fetched = [FetchResponse(throttle_time_ms=1)] * 99
     with pytest.raises(RetriableError, match="is throttled by a quota in every attempt"):
