@@ -1,4 +1,4 @@
-"""The cells of the table: what each one sends, and which number of it counts."""
+"""The cells of the table: the load of each one, and the number of it that counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from bench.generator import LoadResult
 
 PARTITIONS = 3
-# A run ends at this many bytes: what it writes stays in the page cache and off the disk.
+# A run ends at this many bytes, so that they stay in the page cache and off the disk.
 LIMIT_BYTES = 600_000_000
 
 

@@ -63,7 +63,7 @@ class Row:
     rounds: list[tuple[float, float]] = field(default_factory=list)
 
     def line(self) -> str:
-        """The row as Markdown; a ratio above 1 is better for Odradek, whatever is measured."""
+        """The row as Markdown; a ratio above 1 is better for Odradek in every row."""
         kafka, ours = (number(statistics.median(each[which] for each in self.rounds)) for which in (0, 1))
         pairs = [(b, a) if self.cell.better == "lower" else (a, b) for a, b in self.rounds]
         ratios = [good / max(base, 1e-9) for base, good in pairs]

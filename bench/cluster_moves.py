@@ -27,9 +27,9 @@ RETURNED_RECORD_BYTES = 100_000
 
 
 def network_price(copies: int) -> Measure:
-    """Bytes over the loopback for each byte of 1 KB records: to the leader, to each follower, and what is said of it.
+    """Bytes over the loopback for each byte of 1 KB records: to the leader, to each follower, and overhead.
 
-    The other cluster is idle meanwhile, and says some kilobytes a second.
+    The other cluster is idle meanwhile, and sends some kilobytes a second.
     """
 
     def measure(trio: Trio, name: str, seconds: float) -> float:
@@ -139,7 +139,7 @@ def _move(trio: Trio, name: str, count: int) -> float:
 
 
 def _loopback_bytes() -> int:
-    """Received by the loopback so far: all that processes of this machine say to each other, once."""
+    """The bytes that the loopback has received: everything that processes of this machine send to each other, once."""
     for line in Path("/proc/net/dev").read_text().splitlines():
         interface, _, counts = line.partition(":")
         if interface.strip() == "lo":

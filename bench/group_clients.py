@@ -40,7 +40,7 @@ def _consumer(bootstrap: str, group: str, **settings: Any) -> Consumer:
 
 
 def _first(consumer: Consumer, topic: str) -> Message:
-    """Assign partition 0 and wait for its first record: what follows is there already."""
+    """Assign partition 0 and wait for its first record; the records after it are there already."""
     consumer.assign([TopicPartition(topic, 0, 0)])
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:

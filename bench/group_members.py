@@ -1,7 +1,7 @@
-"""Members of a group that do nothing but be members: what a rebalance takes is the broker's time and few of theirs.
+"""Members of a group that read nothing: the time of a rebalance is the broker's, and hardly theirs.
 
 A hundred consumers of a real client in one process would measure that process. These are coroutines over one connection
-each, with a heartbeat so short that a member hears of a rebalance almost at once.
+each, with a heartbeat so short that a member learns of a rebalance almost at once.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Row:
     rounds: list[tuple[float, float]] = field(default_factory=list)
 
     def ratios(self) -> list[float]:
-        """Above 1 is better for Odradek, whatever is measured."""
+        """The ratios of the rounds; above 1 is better for Odradek in every cell."""
         if self.cell.better == "lower":
             return [kafka / max(ours, 1e-9) for kafka, ours in self.rounds]
         return [ours / max(kafka, 1e-9) for kafka, ours in self.rounds]

@@ -157,7 +157,7 @@ def compare(brokers: tuple[Contestant, Contestant], *, quick: bool) -> None:
 
 
 def cells() -> dict[str, tuple[int, Callable[[str], None]]]:
-    """The number of records of each cell, and what a client does for them. The records that are read stay the same."""
+    """The number of records of each cell, and the work of a client for them. Reads use the same records each time."""
     found: dict[str, tuple[int, Callable[[str], None]]] = {}
     for size, count in SIZES.items():
         topic, name = f"t-{size}", f"{size // 1024} KiB"
@@ -184,7 +184,7 @@ def median_interval(values: list[float]) -> tuple[float, float]:
 
 
 class CountedReads(CountedNode):
-    """Counts from when a request is read until its response is with the system, and nothing that the clock causes."""
+    """Counts from the read of a request until its response is with the system, without periodic work."""
 
     within = READING
 

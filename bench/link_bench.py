@@ -115,7 +115,7 @@ class Usage:
 
 
 class Sites:
-    """The source, the destination, and what mirrors between them."""
+    """The source, the destination, and the link or MirrorMaker between them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -217,7 +217,7 @@ class Ends:
 
 
 def catch_up(sites: Sites, who: str, topic: str, load: Load) -> Usage:
-    """Mirror a topic that is full, from a quarter to the end: what was used for these three quarters."""
+    """Mirror a full topic; return the usage from a quarter of it to the end."""
     producer = {**MM2_PRODUCER, "compression.type": load.compression}
     with sites.mirroring(who, topic, producer) as (name, beside):
         ends = Ends(sites.here.bootstrap, name)

@@ -186,7 +186,7 @@ def many_partitions(new_home: many.NewHome, folder: Path, table: Table, rounds: 
 
 
 def page(table: Table, compaction: str, rounds: int, took_s: float, remarks: Sequence[str]) -> str:
-    """The whole of docs/benchmarks-log.md; `remarks` say under which load parts were measured, and what is missing."""
+    """The text of docs/benchmarks-log.md; `remarks` name the load during parts, and missing measurements."""
     lines = [
         "# The log, beside Apache Kafka's",
         "",

@@ -1,8 +1,8 @@
-"""Thousands of partitions: made in one request, written, started over; and what the process takes for them.
+"""Thousands of partitions: created in one request, written, started over; and the memory and files of the process.
 
-Each broker makes its own, in a new directory in each round: where one of them gives up, the other is measured all the
-same, and nothing of it is left in the next round. A broker that takes no record within `GIVE_UP_S` counts as one that
-took so long.
+Each broker creates its own, in a new directory in each round: if one of them fails, the other is still measured, and
+nothing of it is left in the next round. A broker that accepts no record within `GIVE_UP_S` counts as one that took so
+long.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def measure(new_home: NewHome, folder: Path, who: str, count: int) -> list[float
 
 
 def _create_first(home: OneHome) -> None:
-    """A topic with one partition, when the node is there; what is measured after it begins with a node that serves."""
+    """Create a topic with one partition once the node is there, so that the measurement begins with a serving node."""
     deadline = time.monotonic() + GIVE_UP_S
     admin = AdminClient({"bootstrap.servers": home.bootstrap, "log_level": 0})
     while True:

@@ -1,4 +1,4 @@
-"""One data directory that Apache Kafka and Odradek take in turn: what is measured is in the very same files."""
+"""One data directory that Apache Kafka and Odradek use in turn, so that both are measured over the very same files."""
 
 from __future__ import annotations
 

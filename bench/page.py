@@ -34,11 +34,11 @@ def write_page(
         table: the rows, as Markdown.
         nodes: broker → seconds to the first record, MiB of memory idle, MiB after load.
         costs: size of a record → the generator against librdkafka's mock cluster.
-        codec: what requests and responses cost to decode and encode.
-        machine: what it ran on.
-        rounds: that counted; each cell was measured so often against each broker.
-        seconds: of each run.
-        took_s: the whole benchmark.
+        codec: the cost of decoding requests and encoding responses.
+        machine: a description of the machine.
+        rounds: the number of rounds that counted, and so of measurements of each cell against each broker.
+        seconds: the seconds of each run.
+        took_s: the seconds of the whole benchmark.
     """
     kafka, ours = nodes["Apache Kafka"], nodes["Odradek"]
     generator = [

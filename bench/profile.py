@@ -2,8 +2,9 @@
 
     python -m bench.profile "send to read, p50"
 
-The cell's load runs twice against a node of its own: once as it is, for the processor time in user and kernel and what
-the generator and the machine had left; once under cProfile, for the share of each function. cProfile makes every call
+The cell's load runs twice against a node of its own: once as it is, for the processor time in user and kernel and the
+idle time of the generator and the machine; once under cProfile, for the share of each function. cProfile makes every
+call
 dearer and so overrates functions that are called often; the kernel's part counts for the call that went there
 (sendfile, writev, the loop's own poll).
 """

@@ -27,7 +27,7 @@ class Row:
     rounds: list[tuple[Run, Run]] = field(default_factory=list)  # (Apache Kafka, Odradek)
 
     def ratios(self) -> list[float]:
-        """Odradek against Apache Kafka in each round; above 1 is better for Odradek, whatever is measured."""
+        """Odradek against Apache Kafka in each round; above 1 is better for Odradek in every row."""
         pairs = [(kafka.value, ours.value) for kafka, ours in self.rounds]
         if self.cell.better == "lower":
             return [kafka / max(ours, 1e-9) for kafka, ours in pairs]

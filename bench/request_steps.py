@@ -164,7 +164,7 @@ class SteppedNode(Node):
 
 
 def steps_of(counter: Counter, work: Callable[[], object], requests: int = REQUESTS) -> dict[str, tuple[float, float]]:
-    """Step -> (calls, instructions) of one call of `work`; all that is not of a step is OUTSIDE."""
+    """Step -> (calls, instructions) of one call of `work`; instructions that belong to no step are OUTSIDE."""
     total = counter.per_request(work)
     counter.control("--instr=on")
     for path in counter.directory.glob("counted.*"):

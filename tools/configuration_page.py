@@ -1,4 +1,4 @@
-"""The page of all settings, docs/configuration.md: what each does, or why it does nothing, and when it changes.
+"""The page of all settings, docs/configuration.md: the effect of each, or the reason why it has none, and its dynamics.
 
 A setting is honoured (a component declares it with `option()`, or the node reads it itself), mapped (its work is done
 in another way), or ignored.

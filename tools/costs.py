@@ -29,7 +29,7 @@ _SHOWN = 60
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """A process and all that it has started and that still runs."""
+    """The pids of a process and of its running descendants."""
     yield pid
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:

@@ -1,12 +1,11 @@
-"""Finds what would make two runs of one seed differ: the world's clocks, chance and threads, hashes of strings, and
-walks over sets.
+"""Finds code that would make two runs of one seed differ: the world's clocks, chance and threads, hashes of strings,
+and walks over sets.
 
-The order of a set of strings depends on PYTHONHASHSEED, that of a set of objects on where they lie in memory. So what
-runs inside the simulator walks over sets in `sorted` order, or keeps what it walks over in dicts. The check reads the
-source alone: it knows a set by how it is made or annotated, which the type checker makes everybody write down, in the
-same function, around it, or in a module that its name is imported from; what a dict or list of sets holds are sets too.
-A set that is reached by another way it does not see: through a module (`module.NAMES`), an alias of a type, or a name
-that classes give to different things.
+The order of a set of strings depends on PYTHONHASHSEED, that of a set of objects on their addresses. So code inside the
+simulator walks over sets in `sorted` order, or uses dicts instead. The check reads the source alone: it knows a set by
+its creation or its annotation, which the type checker requires, in the same function, around it, or in a module from
+which its name is imported; the elements of a dict or list of sets are sets, too. It does not see a set that is reached
+through a module (`module.NAMES`), an alias of a type, or a name that classes use for different things.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ WORLD_CALLS = frozenset(
 WORLD_CALLS |= {"asyncio.TaskGroup"}
 # The wall clock, however the class was imported.
 CLOCK_CALLS = frozenset(f"{owner}.{name}" for owner in ("datetime", "date") for name in ("now", "utcnow", "today"))
-# Methods of loops that start a thread, and what imports a module by its name.
+# Methods of event loops that start a thread.
 WORLD_METHODS = frozenset({"run_in_executor", "set_default_executor"})
-# The C library's logarithm, exponential and sine, and what draws by them, have another last bit on another processor.
+# The C library's logarithm, exponential and sine, and draws by them, have another last bit on another processor.
 WORLD_METHODS |= {"expovariate", "gauss", "normalvariate", "lognormvariate", "gammavariate", "betavariate"}
 WORLD_METHODS |= {"paretovariate", "weibullvariate", "vonmisesvariate"}
 WORLD_CALLS |= {
@@ -125,7 +124,7 @@ class Known:
 
 
 def findings(paths: Iterable[Path]) -> Iterator[tuple[Path, int, str]]:
-    """(file, line, what is wrong) for everything that would make runs differ."""
+    """(file, line, problem) for all code that would make runs differ."""
     trees = {path: ast.parse(path.read_text()) for path in paths}
     known = Known()
     for tree in trees.values():
@@ -187,7 +186,7 @@ def walks(tree: ast.Module, known: Known) -> Iterator[tuple[int, str]]:
 
 
 def _scopes(node: ast.AST, outer: Mapping[str, Kind], known: Known) -> Iterator[tuple[ast.AST, Mapping[str, Kind]]]:
-    """A module or what is in it: all that has names of its own, with these and those that it sees around it."""
+    """The scopes in a module, each with its own names and those that it sees around it."""
     if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
         names = _names(node, outer, known)
         yield node, names

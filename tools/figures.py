@@ -1,7 +1,7 @@
 """Draw the figures of the documentation: `python -m tools.figures` writes docs/figures (`make docs` does, too).
 
 Each is a function that draws boxes, arrows and rows of records on a Canvas, which becomes SVG. Colours are few and mean
-the same everywhere: what acts is blue, what is kept is yellow, what is gone is grey, what is decided is green.
+the same everywhere: programs are blue, stored data yellow, deleted data grey, decisions green.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class Panel:
     Attributes:
         unit: Grafana's name of it.
         queries: (legend, PromQL), where `AT` stands for the chosen nodes.
-        text: what it says, where the title does not.
+        text: an explanation, if the title is not enough.
         bad_from: the value from which a number is red; None: none is.
     """
 

@@ -102,7 +102,7 @@ class Hosts:
 
 
 def _own_number() -> tuple[int, socket.socket]:
-    """The number of a network that no other process of this machine has, and what holds it until it is closed."""
+    """The number of a network that no other process of this machine uses, and the socket that reserves it."""
     for number in range(1, 251):
         held = socket.socket(socket.AF_UNIX)
         try:

@@ -45,7 +45,7 @@ SYNCED: dict[str, object] = {"log.flush.interval.messages": 1}
 
 @dataclass
 class World:
-    """Three nodes, what they stand on, and a source of chance."""
+    """Three nodes, their machines and disks, and a random generator."""
 
     cluster: Cluster
     random: random.Random
@@ -79,7 +79,7 @@ Act = Callable[[World, int], None]
 
 @dataclass(frozen=True)
 class Scenario:
-    """One of them. `act` gets the number of rounds; `disk` is "", "tmpfs" or "ext4": what each node's data lie on."""
+    """A scenario. `act` gets the number of rounds; `disk`, the file system of each node, is "", "tmpfs" or "ext4"."""
 
     name: str
     act: Act
@@ -156,7 +156,7 @@ def all_at_once(world: World, rounds: int) -> None:
 
 
 def power(world: World, rounds: int) -> None:
-    """All machines lose power at once: what was not synced is gone."""
+    """All machines lose power at once, and with it the bytes that were not synced."""
     for _ in range(rounds):
         world.reported("power loss of all")
         for disk in world.disks.values():

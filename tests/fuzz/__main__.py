@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:  # noqa: C901 - a case 
 
 
 def under_atheris(target: Target, seconds: int, seed: int, failures: Failures) -> int:
-    """One turn of Atheris; what fails is run again here, to be shortened and kept. Returns the number of inputs."""
+    """Run Atheris once; run a failing input again here, to shorten and keep it. Returns the number of inputs."""
     turn = run_turn(target.name, seconds, seed)
     print(f"{target.name:16} {turn.executions:9,} executions under Atheris", flush=True)
     if turn.failing is not None:

@@ -1,8 +1,8 @@
 """A mutating fuzzer: inputs from a corpus and from generators, changed at random, run, and kept where they fail.
 
-Input number n of a target under a seed is the same on every machine and whatever ran before, as long as the corpus on
-disk is the same. With `coverage`, inputs that reach new lines join the corpus in memory, which finds
-more and can be repeated only from the first input on.
+Input number n of a target under a seed is the same on every machine and after any other run, as long as the corpus on
+disk is the same. With `coverage`, inputs that reach new lines join the corpus in memory, which finds more and can be
+repeated only from the first input on.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Target:
     """One thing to fuzz.
 
     Attributes:
-        generate: a well-formed input, or nearly so.
-        run: must return for every input; what it raises is a finding.
+        generate: makes a well-formed input, or nearly so.
+        run: must return for every input; an exception is a finding.
         words: pieces that mutations insert.
         max_cpu_s: seconds of processor time that one input may take.
     """

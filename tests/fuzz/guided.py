@@ -1,5 +1,5 @@
-"""One target under Atheris, which is libFuzzer for Python: what reaches new edges of the product's bytecode is kept and
-changed further, which our own engine knows by lines and only for one input in some.
+"""One target under Atheris, which is libFuzzer for Python: it keeps and mutates inputs that reach new edges of the
+product's bytecode, while our own engine knows only lines, and only for some of its inputs.
 
 libFuzzer ends the process at the first input that fails: `under_atheris.py` starts one for each turn of a target. Half
 of the changes are those of our engine, which knows the words of a target.

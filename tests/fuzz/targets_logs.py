@@ -134,7 +134,7 @@ def kept_batches(before: Scene, after: Files) -> Sequence[bytes]:
 
 
 def is_verified(before: Scene, after: Files) -> bool:
-    """Whether starting looks at every byte that was damaged: what was durable before is believed, as in Kafka."""
+    """Whether a start verifies every damaged byte: it trusts bytes below the recovery point, as Kafka does."""
     if CLEAN_MARK in after or any(after.get(path) != before.files.get(path) for path in TRUSTED):
         return False
     recovery_point = RECOVERED_OFFSET if ROOT / RECOVERY_POINT in after else 0

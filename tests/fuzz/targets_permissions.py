@@ -1,4 +1,4 @@
-"""Names and rules of who a client is, what it may do and how much: look-ups agree with a model, entry by entry.
+"""Names and rules of authentication, permissions and quotas: look-ups agree with a model, entry by entry.
 
 The rules by which names are mapped are an operator's, and may be as slow as regular expressions are; names of
 certificates and Kerberos principals are a client's. Rules that are read here are applied to short names, fixed rules to

@@ -64,7 +64,7 @@ def generate_stream(rng: Random) -> bytes:
 
 
 def split_plainly(stream: bytes) -> tuple[list[bytes], bool]:
-    """(frames, whether a length is wrong): what splitting must give, written as simply as it can be."""
+    """The expected (frames, whether a length is wrong) of splitting a stream, by the simplest code."""
     frames: list[bytes] = []
     position = 0
     while len(stream) - position >= 4:

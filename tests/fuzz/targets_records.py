@@ -209,7 +209,7 @@ def generate_walk(rng: Random) -> bytes:
 
 
 def run_walk(data: bytes) -> None:
-    """A batch that the quick walk accepts is right by the slow one, whatever type its buffer has."""
+    """Check that the slow walk accepts each batch that the quick one accepts, for each type of buffer."""
     if not data or not data[0]:
         return
     count, payload = data[0], data[1:]

@@ -47,7 +47,7 @@ def _keys(scope: Scope) -> list[str]:
 
 
 def generate_properties(rng: Random) -> bytes:
-    """A node's file: what a node needs, most of the time, and some settings with any value."""
+    """A node's properties file: mostly with all settings that a node needs, and some settings with any value."""
     lines = [f"{key}={value}" for key, value in zero_config({}).items() if rng.random() < 0.97]
     for _ in range(rng.randrange(6)):
         key = rng.choice(_SPECIAL) if rng.random() < 0.3 else rng.choice(_keys(Scope.BROKER))

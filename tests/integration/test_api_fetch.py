@@ -1,4 +1,4 @@
-"""Fetch: what is read, within which limits, how long it waits, and what stops it."""
+"""Fetch: the records that it returns, its limits, its waits, and its errors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The group APIs over the wire: a rebalance of two members, commits, administration, and what a kill leaves.
+"""The group APIs over the wire: a rebalance of two members, commits, administration, and groups after a kill.
 
-Every state and version, line by line as Kafka was heard to answer, is in test_groups_as_kafka.py.
+test_groups_as_kafka.py has every state and version, compared line by line with Kafka's responses.
 """
 
 from __future__ import annotations

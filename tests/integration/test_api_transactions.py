@@ -1,4 +1,4 @@
-"""The transaction APIs over the wire, in both generations: ends, fences, what comes late, and what readers see."""
+"""The transaction APIs over the wire, in both generations: ends, fencing, late requests, and the records of readers."""
 
 from __future__ import annotations
 

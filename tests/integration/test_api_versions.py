@@ -460,7 +460,7 @@ def test_the_controller_listener_advertises_its_own(node: Node) -> None:
 def test_produce_is_advertised_from_0_and_refused_below_3(node: Node, version: int) -> None:
     assert advertised(node.port)[ApiKey.PRODUCE][0] == 0
     with Wire(node.port) as wire:
-        # acks, timeout and an empty list of topics: what these versions began with.
+        # These versions began with acks, timeout and an empty list of topics.
         body = struct.pack(">hii", 1, 1000, 0)
         header = struct.pack(">hhih", ApiKey.PRODUCE, version, 7, -1)
         wire.socket.sendall(struct.pack(">i", len(header + body)) + header + body)

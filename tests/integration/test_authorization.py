@@ -37,7 +37,7 @@ from tests.support.nodes.permissions import allow_rules, node_in_process, port_o
 
 pytestmark = pytest.mark.only_ours
 
-# Answered to everybody, as in Kafka: what a client needs before it can be known.
+# Requests that are served without authorization, as in Kafka, because a client needs them before its login.
 OPEN = {
     ApiKey.API_VERSIONS,
     ApiKey.SASL_HANDSHAKE,
@@ -251,8 +251,8 @@ def test_a_controller_without_permissions_is_no_controller_yet(node: NodeThread)
         assert answer.error_code == ErrorCode.NOT_CONTROLLER
 
 
-# Apache Kafka 4.3.1 says the same. Of the cluster it says that authorization failed, what the request was as Java shows
-# it, or nothing: ours names who may not do what.
+# The error messages are those of Apache Kafka 4.3.1. For the cluster its message is that authorization failed, the
+# request as Java prints it, or empty: ours names the principal and the operation.
 _KINDS = (ResourceType.TOPIC, ResourceType.GROUP)
 _SETTING = AlterableConfig(name="a", value="b")
 _READ = [DescribeConfigsResource(resource_type=kind, resource_name="x") for kind in _KINDS]

@@ -1,4 +1,4 @@
-"""Requests that name several resources: each is decided by itself, and what is forbidden looks as what is not there."""
+"""Requests that name several resources: each is authorized by itself, and a forbidden one looks like a missing one."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ def test_metadata_of_all_topics_has_those_that_may_be_described(node: NodeThread
     assert [each.name for each in everything.topics] == [mine]
     pages = calls.request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, DescribeTopicPartitionsRequest())
     assert [each.name for each in pages.topics] == [mine]
-    # READ of the topic, and what that implies: DESCRIBE.
+    # READ of the topic, which implies DESCRIBE.
     assert pages.topics[0].topic_authorized_operations == 1 << READ | 1 << DESCRIBE
     allow_rules(node)
     assert calls.request(ApiKey.METADATA, 0, MetadataRequest(topics=[])).topics == []

@@ -84,7 +84,7 @@ def begin_group(producer: TransactionalProducer) -> str:
 
 
 def test_each_partition_of_a_commit_is_judged_alone(calls: Calls, producer: TransactionalProducer) -> None:
-    """Ten megabytes of metadata, topics that are not there: what is right counts all the same."""
+    """Ten megabytes of metadata and missing topics are refused, and the valid offsets are still committed."""
     topic, group = calls.create_topic(), begin_group(producer)
     long = "m" * 4097
     codes = commit(producer, group, offsets(topic, offset=5), offsets(fresh_name("gone")), offsets(topic, partition=9))

@@ -1,4 +1,4 @@
-"""`odradek acls` on a node with an authorizer: what is added is listed, decides, and is removed."""
+"""`odradek acls` on a node with an authorizer: an added ACL is listed, is applied, and can be removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`odradek topics`, `configs` and `cluster` against a node: what they change is so, what they show is so."""
+"""`odradek topics`, `configs` and `cluster` against a node: their changes take effect, and their output is true."""
 
 from __future__ import annotations
 

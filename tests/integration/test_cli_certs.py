@@ -1,4 +1,4 @@
-"""`odradek certs dev`: what it makes works with the settings that it prints."""
+"""`odradek certs dev`: its certificates work with the settings that it prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`odradek perf` against a node: what it counts is what is there, and it sees a stall."""
+"""`odradek perf` against a node: its counts are those of the records, and it sees a stall."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients' own metrics (KIP-714): what they are asked for, what they push, and what the node shows of it."""
+"""Client metrics (KIP-714): the subscriptions, the pushes, and the metrics that a node shows from them."""
 
 from __future__ import annotations
 

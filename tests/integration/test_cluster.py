@@ -1,4 +1,4 @@
-"""Clusters of real processes: nodes of one role each, nodes of both roles, and what happens when some of them die."""
+"""Clusters of real processes, with nodes of one role each and of both roles, some of which die."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def combined(trio: Cluster) -> Iterator[Cluster]:
-    """All three, whatever the test before did to them."""
+    """The three nodes; those that the test before has stopped run again."""
     all_up(trio)
     yield trio
 

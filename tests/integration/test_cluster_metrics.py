@@ -1,4 +1,4 @@
-"""Metrics of topics and of the cluster, on three nodes: what was written and read, and who leads or is behind."""
+"""Metrics of topics and of the cluster, on three nodes: bytes written and read, leaders, and replicas that lag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compacted topics on a real node: what clients read, what a group committed, over kill -9 and restarts."""
+"""Compacted topics on a real node: records and committed offsets are right after kill -9 and restarts."""
 
 from __future__ import annotations
 

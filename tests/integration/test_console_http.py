@@ -1,4 +1,4 @@
-"""`odradek console` over real HTTP and web sockets: who is let in, what is refused, what bad input gets."""
+"""`odradek console` over real HTTP and web sockets: logins, refusals, and bad input."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_many_wrong_passwords_for_a_name_have_to_wait(console: ConsoleProcess) -
 
 
 def test_behind_a_proxy_each_browser_is_counted_alone(console: ConsoleProcess) -> None:
-    """The console trusts 127.0.0.8, as a proxy would be; what another one says of itself is not believed."""
+    """The console trusts 127.0.0.8 as a proxy; it ignores the headers of other addresses."""
 
     def code(client: httpx.Client, name: str, address: str) -> int:
         headers = {"X-Forwarded-For": f"192.0.2.1, {address}", "X-Forwarded-Proto": "https"}

@@ -1,4 +1,4 @@
-"""Logins at an issuer: the whole way of a browser, who it is then on each cluster, and ways that are refused."""
+"""Logins at an issuer: all steps of a browser, its user on each cluster, and steps that are refused."""
 
 from __future__ import annotations
 

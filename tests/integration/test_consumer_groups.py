@@ -32,7 +32,7 @@ from tests.support.waiting import PATIENCE_S
 
 
 class Reader:
-    """One consumer; what it read, by partition, and the topics of the partitions that it was given, each time."""
+    """One consumer; the records that it read, by partition, and the topics of each assignment."""
 
     def __init__(self, bootstrap: str, group: str, topics: list[str], **settings: Any) -> None:
         base = {

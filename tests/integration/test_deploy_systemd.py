@@ -117,7 +117,7 @@ def test_settings_that_cannot_be_are_not_tried_again(file: str, tmp_path: Path) 
     name = "server.properties" if file == "odradek.service" else "1.properties"
     write_settings(tmp_path, name, {"node.id": "one"})
     unit = Unit(tmp_path, file, f"127.0.0.1:{free_port()}", "1")
-    # systemd tries again after a failed ExecStartPre, whatever its status: the node itself has to fail.
+    # systemd tries again after a failed ExecStartPre with any status: the node itself has to fail.
     assert unit.settings["ExecStartPre"][0].startswith("-")
     done = subprocess.run(unit.command("ExecStart"), env=unit.environment, capture_output=True, timeout=PATIENCE_S)
     assert str(done.returncode) in unit.settings["RestartPreventExitStatus"][0].split(), done.stderr

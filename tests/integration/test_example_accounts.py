@@ -130,7 +130,7 @@ def test_read_models_are_what_the_events_make(tmp_path: Path, postgres: Postgres
         run(node.bootstrap, "ask", *reading, "v2")
         assert len(rows(postgres, "SELECT account FROM public.accounts")) == len(folded(happened))
 
-        # An audit: how an account was at some time in the past, and what had happened to it.
+        # An audit: the state of an account at some time in the past, and its events until then.
         at = random.Random(1).choice(happened[len(happened) // 2 :])
         before = [event for event in happened if event.account == at.account and event.at_ms <= at.at_ms]
         asked_at = datetime.fromtimestamp(at.at_ms / 1000, UTC).isoformat()

@@ -1,4 +1,4 @@
-"""The example of personal data: what may cross to another region crosses once, over kills, and no byte of the rest."""
+"""The example of personal data: over kills, shared data reach another region once, and no personal data do."""
 
 from __future__ import annotations
 

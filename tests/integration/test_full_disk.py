@@ -195,7 +195,7 @@ def test_a_controller_that_cannot_write_its_vote_stops_as_kafkas_does(
         topic = calls.create_topic()
         value = bytes(3000)
         assert not calls.produce(topic, batch(value)).error_code
-    # Dead first: what a process had open and removed is free space again when it ends.
+    # The process ends first: files that it had open and removed are free space only then.
     node.kill()
     ballast.fill()
     node.launch()

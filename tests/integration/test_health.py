@@ -1,4 +1,4 @@
-"""Probes of real nodes: what `/livez`, `/readyz` and `/drained` say while a cluster starts, falls behind and drains."""
+"""Probes of real nodes: `/livez`, `/readyz` and `/drained` while a cluster starts, falls behind and drains."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def page(host: HostProcess, path: str) -> bytes:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether it has ended; who has lost its parent may remain as a zombie."""
+    """Whether a process has ended; one that has lost its parent may remain as a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):

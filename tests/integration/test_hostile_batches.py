@@ -1,7 +1,7 @@
-"""Batches of producers that lie: what decompresses to gigabytes, and what is not what its header says.
+"""Batches of hostile producers: some decompress to gigabytes, and some do not match their header.
 
-Each is sealed with the right checksum, as a hostile or faulty client can. A canary asks small questions meanwhile; its
-bound is no measure of speed, and the memory that the node has at its peak is the kernel's own number.
+Each has a valid checksum, as a hostile or faulty client can send it. A canary sends small requests meanwhile; its limit
+is no measure of speed, and the peak memory of the node is the kernel's own number.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def zstd_of(size: int, byte: bytes = b"\0") -> bytes:
 
 
 def sealed(payload: bytes, count: int, codec: int = 0, *, max_timestamp: int = NOW_MS) -> bytes:
-    """A batch of these bytes, whatever they are."""
+    """A batch with these bytes, which need not be records, and a valid checksum."""
     template = BatchHeader.read(build_batch([Record(b"k", b"v", timestamp_ms=NOW_MS)]))
     header = template._replace(
         attributes=codec,

@@ -1,4 +1,4 @@
-"""Peers that never end a handshake, that renegotiate, or speak no TLS: what they cost the node, and others.
+"""The cost of peers that never end a handshake, that renegotiate, or speak no TLS, for the node and for others.
 
 A canary sends requests on the plain listener all the while, and honest clients shake hands beside the others. A pause
 is measured in the node's processor time: a busy machine does not lengthen it.
@@ -151,7 +151,7 @@ def test_garbage_instead_of_a_hello(node: TlsNode, certificates: Certificates) -
 
 
 def test_requests_for_new_keys_without_end(node: TlsNode, certificates: Certificates, tmp_path: Path) -> None:
-    """Several peers at once: what one of them keeps the loop busy with must not add up."""
+    """The work of several such peers at once must not add up on the event loop."""
     length = len(node.log_text())
     with contextlib.ExitStack() as until_the_end, unhurt(node):
         peers = [KeyUpdates(node.tls_port, tmp_path / f"keys-{n}", receive_bytes=1 << 20) for n in range(8)]

@@ -1,4 +1,4 @@
-"""Clients that lie about who they are: steps out of order, what was overheard, odd names, and permissions by a star."""
+"""Clients with false identities: login steps out of order, replayed messages, odd names, and wildcard permissions."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ VERSIONS = (ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
     ],
 )
 def test_steps_of_a_login_out_of_order(node: LiarsNode, steps: list[tuple[ApiKey, int, Any]]) -> None:
-    """All are sent at once: what comes behind a wrong step is not served."""
+    """All steps are sent at once: requests behind a wrong step are not served."""
     with Wire(node.sasl_port) as wire:
         with contextlib.suppress(ConnectionError):  # the node may have closed it already
             for step in steps:
@@ -165,7 +165,7 @@ def next_frame(wire: Wire) -> bytes:
         return b""
 
 
-# ---- what was overheard, and what is too large
+# ---- replayed messages, and messages that are too large
 
 
 def overheard(node: LiarsNode) -> tuple[list[bytes], Wire]:

@@ -43,7 +43,7 @@ INT64_MAX, INT64_MIN = 2**63 - 1, -(2**63)
 PROMISES = 200
 CHIRPS: dict[str, list[bytes]] = {}
 # Longer than a busy machine lets a process stand still.
-# Of the processor: what a request of another client may cost the node, whatever a hostile peer has left it to do.
+# The processor seconds that a request of another client may cost the node, with all work that a hostile peer has left.
 CHIRP_CPU_S = 5
 # Each of those whose pace matters stands a chance in each of them, and none where the node closes what is not idle.
 TURNS = 5
@@ -91,7 +91,7 @@ def lines_about(node: Node, port: int, *, known: int) -> list[str]:
 
 
 def say(node: Node, words: bytes, to_port: int = 0) -> tuple[bytes, list[str]]:
-    """(What is answered until the connection ends, what the log says of it)."""
+    """(the bytes that are answered until the connection ends, the lines of the log about it)."""
     known = len(node.log_text())  # a peer of before may have had the same port
     with socket.create_connection(("127.0.0.1", to_port or node.port), timeout=PATIENCE_S) as peer:
         port = peer.getsockname()[1]

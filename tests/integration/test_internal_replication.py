@@ -1,4 +1,4 @@
-"""INTERNAL in plain text beside EXTERNAL with TLS: what clients write crosses EXTERNAL once, and replicas fetch it over
+"""INTERNAL in plain text beside EXTERNAL with TLS: records of clients cross EXTERNAL once, and replicas fetch them over
 INTERNAL."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.support.waiting import eventually
 
 RECORDS, RECORD_BYTES = 100, 20_000
 WRITTEN = RECORDS * RECORD_BYTES
-# Headers, TLS, metadata, and what replicas ask; of 2 MB no more than this share.
+# The largest share of headers, TLS, metadata and requests of replicas in 2 MB of records.
 BESIDE = 0.2
 
 

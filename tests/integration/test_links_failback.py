@@ -1,4 +1,4 @@
-"""Old sources that become mirrors of what was promoted from them: what only they have goes into files."""
+"""Old sources become mirrors of the topics promoted from them: records that only they have are written into files."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_what_cannot_be_compared_starts_over(old: Node, new: Node) -> None:
     promote_shared(old, new, 10)
     produce_all(old.bootstrap, TOPIC, records("lost", 3))
     produce_all(new.bootstrap, TOPIC, records("new", 9))
-    # 10 ends the mirror; nothing that both had is left there, and its log starts behind all of ours.
+    # 10 ends the mirror; no common record is left there, and its log starts behind all of ours.
     partition = TopicPartition(TOPIC, 0, 15)
     client = AdminClient({"bootstrap.servers": new.bootstrap})
     client.delete_records([partition])[partition].result(PATIENCE_S)

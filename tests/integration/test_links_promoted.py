@@ -1,4 +1,4 @@
-"""Mirrors that become topics: what the source left open is aborted, and clients go on at the very next record."""
+"""Mirrors become topics: open transactions of the source are aborted, and clients go on at the very next record."""
 
 from __future__ import annotations
 

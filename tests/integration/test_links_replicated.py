@@ -59,7 +59,7 @@ def test_leaders_of_a_mirror_die_and_every_replica_is_the_source(tmp_path: Path)
 
 
 def test_what_the_source_adds_and_deletes_is_on_every_replica(tmp_path: Path) -> None:
-    """The controller is no broker: what the link asks of it comes over the network, as clients' requests do."""
+    """The controller is no broker: the link sends its requests over the network, as clients do."""
     with (
         Node(tmp_path / "source") as source,
         ProcessCluster(tmp_path / "here", brokers=2, controllers=1, settings={"default.replication.factor": 2}) as here,

@@ -1,4 +1,4 @@
-"""A link to a source with TLS, logins and permissions: what it may not is said; its password is nowhere to be read."""
+"""A link to a source with TLS, logins and permissions: it reports a missing permission, and shows no password."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_link_logs_in_and_reads_what_it_may(source: SecuredCluster, here: Node
 
 
 def test_a_failback_asks_a_source_with_a_login_of_its_own(source: SecuredCluster, here: Node, tmp_path: Path) -> None:
-    """The link's login reads records; who gives the command must be allowed to see what was promoted."""
+    """The link's login reads records; the user of the command must be allowed to describe promoted topics."""
 
     def properties(user: str) -> Path:
         file = tmp_path / f"{user}.properties"

@@ -1,7 +1,7 @@
 """One client's request does not keep the node from others: costly expressions, requests of very many names.
 
-A canary asks small questions meanwhile. Its bound is no measure of speed: what is tried here held the node for the
-better part of a minute, or for hours.
+A canary sends small requests meanwhile. Its limit is no measure of speed: these requests once held the node for most of
+a minute, or for hours.
 """
 
 from __future__ import annotations

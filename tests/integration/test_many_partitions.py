@@ -24,7 +24,7 @@ from tests.support.nodes.node import Node
 # The numbers of partitions: more than may be open at once.
 SHORT, LONG = 1000, 4000
 AT_ONCE = 500
-# Beside those of logs: sockets, the metadata log, locks, what the interpreter and uvloop have open.
+# Open files beside those of logs: sockets, the metadata log, locks, files of the interpreter and of uvloop.
 OTHER_FILES = 60
 IDLE_BYTES = 20 * 1024
 # A log that is written has its newest index entries and the state of its producers in memory.

@@ -1,4 +1,4 @@
-"""`odradek merge` on a real broker: each record once, with its origin, and what a person must act on."""
+"""`odradek merge` on a real broker: each record once, with its origin, and errors that a person must act on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics over HTTP: what is counted, in the format that Prometheus reads, and nothing for who asks otherwise."""
+"""Metrics over HTTP: the counters, in the format that Prometheus reads, and errors for other requests."""
 
 from __future__ import annotations
 

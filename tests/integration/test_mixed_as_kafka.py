@@ -11,7 +11,7 @@ from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka
 from tests.support.nodes.node import Node
 
 REPORTED = Path(__file__).parent / "data" / "mixed_as_kafka.txt"
-# (how a line begins, what Kafka says there, what we say instead), and why.
+# (the begin of a line, Kafka's text in it, our text), and the reason.
 OTHERWISE = (
     # A downgrade leaves one generation free, so that a crash does not forget the rebalance that is due.
     ("converted back: JoinGroup NONE", "NONE 5", "NONE 6"),

@@ -1,4 +1,4 @@
-"""Quotas of clients: set by the API, and what a client that uses more gets: its answer, and a wait."""
+"""Quotas of clients: the API that sets them, and the response and the wait of a client that exceeds one."""
 
 from __future__ import annotations
 
@@ -351,7 +351,7 @@ def test_a_client_that_connects_for_each_request_has_to_wait(port: int) -> None:
 
 @pytest.mark.parametrize("key", [ApiKey.SASL_HANDSHAKE, ApiKey.WRITE_TXN_MARKERS, ApiKey.OFFSET_FOR_LEADER_EPOCH])
 def test_what_is_free_for_others_is_counted_out_of_place(node: NodeThread, port: int, key: ApiKey) -> None:
-    """Messages of a login where none is due, and what brokers ask, of one who is none."""
+    """The requests are login messages at a wrong time, and requests of brokers from a client that is none."""
     mine = fresh_name("app")
     requests: dict[ApiKey, tuple[int, Any]] = {
         ApiKey.SASL_HANDSHAKE: (1, SaslHandshakeRequest(mechanism="PLAIN")),

@@ -82,5 +82,5 @@ def test_a_flood_of_small_requests_gets_its_share_of_a_processor(node: Node) -> 
         share = (node.cpu_s() - used_s) / WINDOW_S
     set_quotas(node.port, {"client-id": mine}, request_percentage=None)
     print(f"{share:.3f} of a processor")
-    # A tenth, and what sockets cost beside it.
+    # A tenth, and the cost of sockets beside it.
     assert share < 0.3

@@ -1,4 +1,4 @@
-"""Three nodes in processes of their own, under kill -9 and SIGSTOP: what was acknowledged is there, in order, once."""
+"""Three nodes in processes of their own, under kill -9 and SIGSTOP: acknowledged records are there, in order, once."""
 
 from __future__ import annotations
 

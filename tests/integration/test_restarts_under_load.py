@@ -99,7 +99,7 @@ def test_a_stopping_leader_closes_connections_and_refuses_no_request(trio: Clust
 
 
 class Reading(threading.Thread):
-    """A member of a group that notes what it was given, whatever becomes of the topic."""
+    """A member of a group that collects its records, also while the topic changes."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(daemon=True)

@@ -325,7 +325,7 @@ def test_our_own_client_takes_another_connection_before_its_session_ends(tmp_pat
 
 
 def test_a_client_logs_in_by_a_delegation_token(tmp_path: Path) -> None:
-    """The owner makes it, shows it to others, renews it and ends it; who logged in by it may have no further one."""
+    """The owner creates, lists, renews and expires it; a client that logged in with it may not create another one."""
     settings: dict[str, object] = {"delegation__token__secret__key": "of all nodes"}
     with SaslNode(tmp_path, **settings).start() as node, Wire(node.sasl_port) as owner:
         log_in(owner, "PLAIN")

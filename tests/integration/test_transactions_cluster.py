@@ -81,7 +81,7 @@ class Spread:
 
 
 def test_transactions_one_right_after_the_other_are_not_refused(cluster: Cluster) -> None:
-    """An end is answered while its markers are under way: what comes next may be at a leader before them (KIP-890)."""
+    """EndTxn is answered before its markers are written: the next batch may reach a leader before them (KIP-890)."""
     topic = create(cluster, PARTITIONS)
     expected: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Stand-ins for `kafka-topics.sh` and `kafka-acls.sh`, over an admin client: what librdkafka's tests execute.
+"""Replacements of `kafka-topics.sh` and `kafka-acls.sh`, over an admin client, for librdkafka's tests.
 
 A JVM for each call would cost a second; these cost a tenth. Only the flags that those tests use are there.
 """

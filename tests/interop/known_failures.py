@@ -56,7 +56,7 @@ def judge(suite: str, test: str, failure: str | None) -> None:
     Args:
         suite: a table of the list.
         test: the key in that table.
-        failure: what went wrong; None where the test passed.
+        failure: the error; None if the test passed.
     """
     known = find(suite, test)
     if failure is None and known is not None:

@@ -24,12 +24,12 @@ POM = """<project>
 
 
 def kafka_artifact(artifact: str) -> Path:
-    """The folder of the jars of one artifact of Apache Kafka and all that it needs; raises MissingError."""
+    """The folder of the jars of one artifact of Apache Kafka and its dependencies; raises MissingError."""
     return _fetched("org.apache.kafka", artifact, VERSION)
 
 
 def debezium() -> Path:
-    """The folder of the jars of Debezium's PostgreSQL connector and all that it needs; raises MissingError."""
+    """The folder of the jars of Debezium's PostgreSQL connector and its dependencies; raises MissingError."""
     return _fetched("io.debezium", "debezium-connector-postgres", DEBEZIUM_VERSION)
 
 

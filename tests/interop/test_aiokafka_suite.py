@@ -31,7 +31,7 @@ def test_aiokafka(tmp_path: Path, record_property: Callable[[str, object], None]
         outcomes = run_suite(broker.bootstrap, tmp_path)
         failed = {test: reason for test, reason in outcomes.items() if reason is not None}
         if any(known_failures.find(SUITE, test) is None for test in failed):
-            # Some of these tests race with their own client; what fails twice, fails.
+            # Some of these tests race with their own client; a test that fails twice counts as failed.
             names = " or ".join(sorted({test.split("::")[-1].split("[")[0] for test in failed}))
             again = run_suite(broker.bootstrap, tmp_path, ("-k", names))
             outcomes.update({test: again.get(test, reason) for test, reason in failed.items()})

@@ -38,7 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster
 
 @pytest.fixture
 def whole(cluster: ProcessCluster) -> ProcessCluster:
-    """All nodes, whatever the test before did to them."""
+    """The cluster; nodes that the test before has stopped run again."""
     for node in cluster.brokers:
         if not node.running:
             node.start()

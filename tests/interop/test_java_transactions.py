@@ -25,7 +25,7 @@ PARTITIONS = 2
 RECORDS = 6_000
 COPIERS = 2
 KILLS = 4
-# Kafka's tools take seconds each, and what they look at must still be open.
+# Kafka's tools take seconds each, and the transactions must still be open then.
 PATIENT = {"transaction.timeout.ms": 600_000}
 
 

@@ -40,7 +40,7 @@ def test_kafka_python(tmp_path: Path, record_property: Callable[[str, object], N
         outcomes = run_suite(broker.bootstrap, tmp_path, unwanted)
         failed = {test: reason for test, reason in outcomes.items() if reason is not None}
         if any(known_failures.find(SUITE, test) is None for test in failed):
-            # Some of these tests race with their own client; what fails twice, fails.
+            # Some of these tests race with their own client; a test that fails twice counts as failed.
             again = run_suite(broker.bootstrap, tmp_path, ("-k", " or ".join(sorted(set(map(bare_name, failed))))))
             outcomes.update({test: again.get(test, reason) for test, reason in failed.items()})
     assert len(outcomes) + len(skipped) >= EXPECTED_COUNT, f"only {len(outcomes)} tests ran"

@@ -100,9 +100,9 @@ class Suite:
     """Tests by one login.
 
     Attributes:
-        name: that of `sasl_test.py`, where it has the suite.
+        name: its name in `sasl_test.py`, if it is there.
         client: settings of the clients, above those of the login.
-        refused: what the test prints that fails, as its login is refused; "" where all tests are to pass.
+        refused: the output of the test that fails because its login is refused; "" if all tests must pass.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""Small wrong changes to the product, each run against the tests of its room: what no test notices is listed."""
+"""Small wrong changes to the product, each run against the tests of its room; those that no test notices are listed."""

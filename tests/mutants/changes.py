@@ -53,9 +53,9 @@ class Change:
     """One change that can be made to the tree in which it was found.
 
     Attributes:
-        function: in which it is, with its classes; empty at the level of the module.
-        block: number of the run of statements in which it is (see `number_blocks`).
-        shown: what is printed, before and after.
+        function: the function that contains it, with its classes; empty at the level of the module.
+        block: the number of its run of statements (see `number_blocks`).
+        shown: the texts before and after the change, for people.
         make: changes the tree.
     """
 

@@ -17,7 +17,7 @@ LEFT_OUT = ("_planted.py", "_bugs.py", "test_log_many_segments.py")
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Modules, and what is run against them.
+    """Modules, and the tests that run against their mutants.
 
     Attributes:
         modules: files and folders below src.

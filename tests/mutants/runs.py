@@ -68,7 +68,7 @@ class Clean:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of a mutant: `killed`, `timeout`, `survived`, or `no test` enters it; and what killed it."""
+    """The outcome of a mutant: `killed`, `timeout`, `survived`, or `no test` enters it; and the test that killed it."""
 
     outcome: str
     by: str = ""
@@ -135,8 +135,10 @@ def _pytest(
 def run_python(
     arguments: Sequence[str], environment: dict[str, str], patience: float | None, root: Path, given: str = ""
 ) -> tuple[int | None, str]:
-    """A process that loads the changed code, `given` on its input: its exit code, None where it took too long, and
-    what was printed."""
+    """Run a process that loads the changed code, with `given` on its input.
+
+    Returns its exit code, or None if it took too long, and its output.
+    """
     path = os.pathsep.join(filter(None, [str(HOOK), str(ROOT), os.environ.get("PYTHONPATH", "")]))
     process = subprocess.Popen(
         [sys.executable, *arguments],
@@ -158,7 +160,7 @@ def run_python(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """The process and all that it started."""
+    """Kill the process and all that it started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

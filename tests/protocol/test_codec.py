@@ -1,4 +1,4 @@
-"""The codec's own promises: round trips, what must not get lost, records by reference, values that do not fit."""
+"""The guarantees of the codec: round trips, unknown fields are kept, records by reference, values that do not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two independent codecs agree: what we write they read, with the same values, and write back byte for byte.
+"""Two independent codecs agree: they read our bytes, with the same values, and write them back byte for byte.
 
 kio has a class per version; kafka-python reads Kafka's definitions at run time. Both only ever see bytes that we wrote:
 kio's native reader aborts the process on a hostile length.

@@ -1,9 +1,9 @@
-"""Scenario files: commands and what they must print, run by `test_scenario_files.py` or `python -m tests.scenarios`.
+"""Scenario files: commands and their expected output, run by `test_scenario_files.py` or `python -m tests.scenarios`.
 
 A step is one command line, a line `----`, and the expected lines up to the next blank line. Lines that begin with `#`
 are comments. The name of a file up to the first `_` says which words it is written in (`raft_…`, `isr_…`).
-`python -m tests.scenarios --rewrite` puts what is printed now in place of what was expected: look at the difference
-before you commit it.
+`python -m tests.scenarios --rewrite` replaces the expected output by the current one: look at the difference before you
+commit it.
 """
 
 from __future__ import annotations

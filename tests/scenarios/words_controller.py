@@ -1,4 +1,4 @@
-"""Words for the controller: brokers, topics, and who leads what.
+"""Words for the controller: brokers, topics, and leaders.
 
 `settings KEY=VALUE…`, `brokers ID… [rack=…]`, `topic NAME REPLICAS…` (one list for each partition),
 `place NAME partitions=… factor=…`, `spread NAME` (how the replicas of a topic lie), `isr NAME-N BROKERS` (`twice=…`:
@@ -58,7 +58,7 @@ def listed(numbers: Iterable[int]) -> str:
 
 
 class ControllerWords:
-    """A controller without a log: what it decides is replayed at once."""
+    """A controller without a log: its records are replayed at once."""
 
     def __init__(self) -> None:
         self.harness = Harness()

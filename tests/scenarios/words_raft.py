@@ -73,7 +73,7 @@ class RaftWords:
             yield from self._start(number)
 
     def do_restart(self, command: Command) -> Iterator[str]:
-        """The process dies with what it knew; what it persisted and its log stay."""
+        """Kill the process and start it again: it loses its memory, and keeps its persisted state and its log."""
         yield from self._start(int(command.arguments[0]))
 
     def do_tick(self, command: Command) -> Iterator[str]:

@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def sweep(kind: type[Scenario], seeds: range) -> int:
-    """Run many seeds of one world; report each that fails, and what was done in all; returns how many failed."""
+    """Run many seeds of one world; report each that fails, and a summary; return the number that failed."""
     # The log lines of brokers that are killed would drown the findings; `replay` shows them.
     logging.disable(logging.CRITICAL)
     began = time.perf_counter()

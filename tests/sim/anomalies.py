@@ -1,4 +1,4 @@
-"""The anomalies that the judge looks for, one function each: a history's analysis in, findings out."""
+"""The anomalies of records: one function for each, which takes the analysis of a history and yields findings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Check = Callable[[Analysis], Iterator[Finding]]
 
 
 def inconsistent_offsets(analysis: Analysis) -> Iterator[Finding]:
-    """An offset that holds two values: what was read there before is not there any more."""
+    """An offset with two values: the value that was read there before is not there any more."""
     for partition, order in analysis.orders.items():
         for offset, values in order.values_at.items():
             if len(values) > 1:

@@ -117,7 +117,7 @@ class _TimeIsUpError(KeyboardInterrupt):
 
 @contextmanager
 def at_most(seconds: int) -> Iterator[None]:
-    """Raise HangError in the main thread after so much processor time, whatever becomes of the block."""
+    """Raise HangError in the main thread after so many processor seconds, even if the block catches it."""
     rang = False
 
     def ring(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Clients that change the cluster at random while others use it: what they begin must come to its end."""
+"""Clients that change the cluster at random while others use it: each change that they begin must be completed."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ REFUSED = frozenset(
 
 
 class Recorder:
-    """The history, in the order in which operations end, and what else was found wrong on the way."""
+    """The history, in the order in which operations end, and other problems that were found on the way."""
 
     def __init__(self) -> None:
         self.history: list[Operation] = []
@@ -353,7 +353,7 @@ class Producer(Client):
 
 
 def hang_up(connection: Connection, error: OdradekError) -> None:
-    """End a connection on which what was asked may still be carried out; what was answered late is done."""
+    """Close a connection whose request may still be carried out; one whose response is only late stays open."""
     if not isinstance(error, LostAnswerError):
         connection.close()
 

@@ -1,4 +1,4 @@
-"""The world of one node with a compacted topic: whatever happens while it is cleaned, each key reads as it was left.
+"""The world of one node with a compacted topic: each key reads as it was left, also if a cleaning is interrupted.
 
 One idempotent writer owns all keys, and sends until all is acknowledged; so the value of a key in the
 end is known exactly. Every few hundred milliseconds the log rolls and is cleaned, and machines die meanwhile.

@@ -12,7 +12,7 @@ from tests.sim.loop import UNDISPOSED
 
 @pytest.fixture
 def no_log_lines() -> Iterator[None]:
-    """Seed after seed in one test: what brokers say while they are killed is not kept.
+    """Disable the log lines of brokers, since a test runs seed after seed.
 
     A captured line costs its formatting and holds its error, and so the frames of a world that is over, until the test
     ends. `python -m tests.sim --seed` shows the lines of a seed that fails.

@@ -269,7 +269,7 @@ class Copier(TransactionalWriter):
         self._compare_with(connection)
 
     def _compare_with(self, connection: Connection) -> None:
-        """A heartbeat was answered: what this member owns is what it was assigned, be an answer before lost or not."""
+        """Check, after a heartbeat was answered, that this member owns its assignment, at most some heartbeats late."""
         machine = self.world.machines.get(self.network.process_at(connection).partition(",")[0])
         if machine is None or machine.broker is None:
             return

@@ -1,7 +1,7 @@
 """Lists the branches of the product that no simulated run takes, which faults do not reach.
 
 python -m tests.sim.coverage --seeds 100                    a line for each module, and the summary of the document
-python -m tests.sim.coverage --seeds 100 --show log/log.py  and what of these modules was never reached
+python -m tests.sim.coverage --seeds 100 --show log/log.py  and the lines of these modules that were never reached
 
 The product's modules are compiled with a mark in every branch: a function that begins, both ways of an `if` or `while`,
 the body of a `for`, a `case`, an `except`. A mark is one store into a bytearray, so runs stay fast. It must be switched

@@ -1,9 +1,9 @@
-"""The world in which disks change what was written: a cluster that stops node by node.
+"""The world in which disks change bytes that were written: a cluster that stops node by node.
 
-Of each partition only one machine's copies are ever damaged, so that two others have all of it. A reader of that
-machine must get what was written or nothing, and in the end every copy is as it was written: the usual judge of the
-history, and the comparison of all copies byte by byte, say so. Nodes stop in good order here: what recovery cuts after
-a crash it takes for a torn write. And bytes that a process has written itself it does not verify when they are read.
+Only one machine's replicas of each partition are ever damaged, so that two others have all records. A reader of that
+machine must get the written bytes or an error, and in the end every replica has the written bytes: the usual checks of
+the history, and the comparison of all logs byte by byte, verify it. Nodes stop cleanly here, because after a crash
+recovery takes damage for a torn write and truncates it. A process does not verify bytes that it has written itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.sim.world import PORT, Machine, World
 
 PAUSE_S = (0.3, 3.0)
 FETCH_TIMEOUT_S = 5.0
-# A field that the checksum covers begins here; what lies before it is found by where a batch should be.
+# The fields from here on are under the checksum; the position of a batch shows damage before it.
 COVERED_FROM = 21
 CLEAN = Path("/data/.kafka_cleanshutdown")
 _SEGMENT = re.compile(rf".*/(?P<log>{TOPIC}-(?P<partition>\d+))/\d{{20}}\.log$")
@@ -172,7 +172,7 @@ class DamagedCluster(ManyNodes):
 
     @classmethod
     def draw(cls, random: Random, without: frozenset[str]) -> faults.Swarm:
-        """Networks and clocks as anywhere; nothing that ends a process, or loses what was written."""
+        """Draw the usual faults of networks and clocks, and none that ends a process or loses written bytes."""
         drawn = faults.draw(random, without, copies=False)
         rates = {kind: every for kind, every in drawn.every_s.items() if kind in ("pause", "cut", "clock", "drift")}
         drawn.every_s = {**dict.fromkeys(faults.KINDS, 0.0), **rates}

@@ -75,7 +75,7 @@ class Leaver(Client):
         return broker is not None and not list(broker.replicas) and self.world.may_die(self._machine)
 
     async def _move_away(self) -> None:
-        """Ask for other replicas of what names the broker; what moves already is not asked for again."""
+        """Request other replicas for the partitions of the broker, except those that move already."""
         wanted: dict[Key, Sequence[int] | None] = {}
         for key, partition in (self.named() or {}).items():
             if self._machine.node_id not in partition.removing_replicas:

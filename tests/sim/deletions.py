@@ -129,7 +129,7 @@ class Remover(ChaosClient):
                 await self._delete(topic.topic_id)
 
     async def _write_under_deletion(self, name: str, topic: Passing) -> None:
-        """Delete a topic while it is written to, and make it again at once: what was rolled is being flushed then."""
+        """Delete a topic while it is written to, and recreate it at once, while its rolled segments are flushed."""
         writes = [asyncio.ensure_future(self._write(name, topic)) for _ in range(self.random.choice((1, 3)))]
         await self.moment(name)
         try:

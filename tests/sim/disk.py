@@ -1,13 +1,13 @@
-"""A disk that forgets what was not synced, as a machine that loses power does, and that fails as disks do.
+"""A disk that loses bytes that were not synced, as a machine that loses power does, and that fails as disks do.
 
-Every file has what readers see (volatile) and what is on the platter (durable), with the writes between the two in
-order. Names live in directories and have the same two states: creating, renaming and removing a file or a directory is
-durable only after `sync_dir` of the directory that holds the name. `lose_power` draws what survives: a prefix of the
-writes, torn at sectors, sometimes a later one without an earlier one, sometimes a length without its bytes (zeros);
-names likewise, see `inodes`.
+Every file has the bytes that readers see (volatile) and those on the platter (durable), with the writes between the two
+in order. Names are in directories and have the same two states: creating, renaming and removing a file or a directory
+is durable only after `sync_dir` of the directory of the name. `lose_power` draws the writes that survive: a prefix of
+them, torn at sectors, sometimes a later one without an earlier one, sometimes a length without its bytes (zeros); names
+likewise, see `inodes`.
 
-A failed sync drops the writes that it should have kept, though readers still see them: what Linux does to a page
-that could not be written.
+A failed sync drops the writes that it should have made durable, though readers still see them, as Linux does with a
+page that could not be written.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class SimDisk:
     """The disk of one host. It outlives crashes of its process; `lose_power` is the machine's.
 
     Args:
-        random: draws faults and what survives.
-        faults: rates, exchanged while running when the faults end.
+        random: draws faults and the writes that survive.
+        faults: the rates; they are replaced in a run when the faults end.
         now_ms: the wall clock, for modification times.
     """
 

@@ -197,7 +197,7 @@ class LeavingProducer(Producer):
 
 
 class CutWatch(ClusterWatch):
-    """Looks at an old source: while a topic is cut its marks go back, and what was acknowledged goes."""
+    """The watch of an old source: when a topic is truncated its offsets go back, and acknowledged records go."""
 
     def __init__(self, site: Site, recorder: Recorder, failbacks: dict[str, Failback]) -> None:
         super().__init__(site, recorder)

@@ -123,7 +123,7 @@ class Seat:
 
 
 def a_member_of_an_earlier_generation_is_refused() -> None:
-    """A static member stays in the group while others go on without it; what it says then is of a generation before."""
+    """A static member stays in the group while others go on; its next requests have an earlier generation."""
     world = World(1, faults.none())
     world.add_machine("node-1", 1).start()
 

@@ -2,9 +2,9 @@
 
 A host goes dark or its processes are killed, both brokers and perhaps a controller at once, and it comes back with new
 disks for their logs. Before that a broker elsewhere is often cut off until in-sync sets are as small as
-`min.insync.replicas` allows. As replicas are placed by `broker.host`, each partition has then a copy in sync on another
-host, and nothing that was acknowledged is lost; where two in sync shared the host, all is. Nothing else dies
-while a host is away: no configuration of three copies survives two losses at once.
+`min.insync.replicas` allows. As replicas are placed by `broker.host`, each partition then has an in-sync replica on
+another host, and no acknowledged record is lost; if the two in-sync replicas shared the host, all would be. Nothing
+else dies while a host is away: no configuration of three replicas survives two losses at once.
 """
 
 from __future__ import annotations

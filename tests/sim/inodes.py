@@ -1,4 +1,4 @@
-"""The content of a simulated disk: files and directories, each with what readers see and what is durable.
+"""The content of a simulated disk: files and directories, each in the state that readers see and in the durable one.
 
 A file's writes and a directory's changes of names wait in order between the two. Directories are files of a kind: the
 name of a directory is an entry of its parent, so that a loss of power may take a name and keep its file, keep a
@@ -26,7 +26,7 @@ class Write:
 
 @dataclass
 class Inode:
-    """The bytes of one file, whatever its names."""
+    """The bytes of one file, which may have several names or none."""
 
     seen: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
@@ -99,7 +99,7 @@ def torn(write: Write, content: bytes, random: Random) -> Write:
 
 @dataclass(eq=False)
 class Directory:
-    """The names in one directory, whatever its own name."""
+    """The names in one directory; its own name is in its parent."""
 
     seen: dict[str, Node] = field(default_factory=dict)
     durable: dict[str, Node] = field(default_factory=dict)
@@ -171,7 +171,7 @@ class Tree:
         self._pending.append(NameChange(list(steps)))
 
     def _concerning(self, directory: Directory) -> list[NameChange]:
-        """The changes that a sync of a directory makes durable, in order: its own, and what they are tied to."""
+        """The changes that a sync of a directory makes durable, in order: its own, and those that they depend on."""
         wanted, found = [directory], []
         for change in reversed(self._pending):
             if change.touches(wanted):
@@ -187,7 +187,7 @@ class Tree:
         self._pending = [change for change in self._pending if change not in done]
 
     def discard(self, directory: Directory) -> None:
-        """The sync of a directory failed: what it should have made durable never is, though readers see it."""
+        """Let the sync of a directory fail: its changes never become durable, though readers see them."""
         lost = self._concerning(directory)
         self._pending = [change for change in self._pending if change not in lost]
 

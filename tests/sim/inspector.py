@@ -38,7 +38,7 @@ NO_TRANSACTION = -1
 
 
 class Inspector(Client):
-    """Attributes: `differs`: what the last answers said that must not be so."""
+    """Compares the answers of nodes. Attributes: `differs`: the differences in the last answers."""
 
     def __init__(self, world: World, name: str, process: int, recorder: Recorder) -> None:
         super().__init__(world, name, process, recorder)

@@ -26,7 +26,7 @@ _SEGMENT = re.compile(r"^/data/(?:\w+/)?(?P<log>[a-z-]+-\d+)/(?P<base>\d{20})\.l
 
 
 class Watch:
-    """Looks at every machine from outside: marks and epochs of partitions, their logs, what was acknowledged, sizes."""
+    """Checks every machine from outside: offsets and epochs of partitions, logs, acknowledged records, memory."""
 
     def __init__(self, world: World, recorder: Recorder) -> None:
         self._world = world

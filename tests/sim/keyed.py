@@ -55,7 +55,7 @@ def is_tombstone(number: int) -> bool:
 
 
 class KeyAccount(Recorder):
-    """The committed values of each key of each partition; what is no transaction goes into the world's history."""
+    """The committed values of each key of each partition; other operations go into the world's history."""
 
     def __init__(self, history: Recorder) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class KeyedWriter(TransactionalWriter):
 
 
 class KeyReader(FollowingReader):
-    """Reads the whole topic again and again, as who builds a table of it does."""
+    """Reads the whole topic again and again, as a client that builds a table from it does."""
 
     def __init__(self, *arguments: Any, account: KeyAccount, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -210,7 +210,7 @@ class KeyReader(FollowingReader):
         return int(record.headers[0][1] or b"")
 
     def _record(self, invoked: int, polls: list[Any], marks: list[Any]) -> None:
-        """Values are gone when they are superseded: what was read is not for the history."""
+        """Record no polls in the history: values are deleted when newer ones supersede them."""
         super()._record(invoked, [], marks)
 
 
@@ -304,5 +304,5 @@ class KeyedCluster(TransactionalNode, ManyNodes):
                 self.recorder.problems += [f"{machine.name} left a log alone: {reason}" for reason in uncleanable]
 
     def check_logs(self) -> list[str]:
-        """A compacted log has gaps; what its copies hold is compared record for record."""
+        """Compare the copies of the log record by record, as a compacted log has gaps."""
         return different_logs(self.world)

@@ -4,9 +4,8 @@ Each writer keeps a transaction open for seconds, while brokers die, stop, lose 
 outlives several leaders of its partitions and of its coordinator. Some writers are patient: nothing but a clock that
 jumps ends their transactions over their heads. Those of the others time out, and now and then one dies with its
 transaction open and never comes back, or comes back as who it was. Producers without a transaction and idle
-transactional ids are forgotten within seconds. Readers of what is committed and of all that is there look on, and
-somebody asks for the last stable offset: what is read of a transaction, and what is stable, must fit what became of
-it.
+transactional ids expire within seconds. Meanwhile clients read committed records and all records, and request the last
+stable offset: the records of a transaction that they read, and the stable offsets, must fit its outcome.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class LastingWriter(TransactionalWriter):
     """Takes its time for a transaction, and may die in one.
 
     Args:
-        all_there: gets each batch as a write of its own, whatever becomes of its transaction.
+        all_there: gets each batch as a write of its own, also if its transaction is aborted.
     """
 
     def __init__(self, *arguments: Any, all_there: Recorder, patient: bool, **settings: Any) -> None:
@@ -142,7 +141,7 @@ class LastingCluster(ProducersCluster):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        # Each batch as a write of its own, and what readers of all see; the rest is in `recorder`.
+        # Each batch as a write of its own, and the polls of readers of all records; the rest is in `recorder`.
         self._all_there = Recorder()
         self._reader: Reader | None = None
 
@@ -168,7 +167,7 @@ class LastingCluster(ProducersCluster):
         ]
 
     async def more_writers(self, admin: Admin, configs: dict[str, str]) -> list[Any]:
-        """No writers, but who reads all and who asks for ends."""
+        """The reader of all records, and the client that requests end offsets; no more writers."""
         self._reader = Reader(self.world, "all-reader", 8, self._all_there, partitions=_keys(), sessions=False)
         return [self._reader, Onlooker(self.world, "onlooker", 10, self.recorder, partitions=_keys(), sessions=False)]
 

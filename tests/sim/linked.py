@@ -227,7 +227,7 @@ class LinkedClusters(Scenario):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.source = Site(world, "there", settings={})
-        # Clocks jump by days, and what is written here once a topic is promoted may be from the future.
+        # Clocks jump by days, and records of a promoted topic may have timestamps of the future.
         self.destination = Site(world, "here", settings={"log.message.timestamp.after.max.ms": str(2**63 - 1)})
         # The histories of the destination: of readers of committed records, and of a reader of all records.
         self.here, self.all_here = SideRecorder(self.recorder), SideRecorder(self.recorder)

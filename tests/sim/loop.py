@@ -60,7 +60,7 @@ class HostQueue:
         self.name = name
         self.crashed = False
         self.ready: deque[SimHandle | SimTimer] = deque()
-        # Insertion-ordered, because what walks over tasks must do so in the same order in every run.
+        # Insertion-ordered, because walks over tasks must have the same order in every run.
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.paused = False
 

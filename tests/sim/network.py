@@ -1,11 +1,11 @@
-"""Byte streams between simulated hosts, with TCP's promises and no others.
+"""Byte streams between simulated hosts, with TCP's guarantees and no others.
 
-Inside one direction of one connection bytes arrive in order, cut into segments of any size down to one byte, late, or
-not at all while the way is cut; what was under way arrives after the heal, also of a connection that its writer has
-given up meanwhile. Loss and reordering happen only between connections. A host whose process dies resets its
-connections, as far as the reset can travel; behind a cut the peer holds a half-open connection until the way heals or
-its own time-out ends it. A host that goes dark notifies no peer: its peers hold half-open connections, and new ones to
-it waits. When it is back it knows none of its connections, and answers what is sent on them with a reset.
+In one direction of one connection bytes arrive in order, cut into segments of any size down to one byte, late, or not
+at all while the direction is cut; bytes in flight arrive after the heal, also on a connection that its writer has
+closed meanwhile. Loss and reordering happen only between connections. A host whose process dies resets its connections,
+as far as the reset can travel; behind a cut the peer has a half-open connection until the direction heals or its own
+time-out ends it. A host that goes dark notifies no peer: its peers have half-open connections, and new ones to it wait.
+When it is back it knows none of its connections, and answers bytes on them with a reset.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class NetworkLinks:
                 self.count("half open")
 
     def host_went_dark(self, host: str) -> None:
-        """Drop a host's ends of its connections and notify no peer; what its system had not sent yet is lost."""
+        """Drop a host's ends of its connections and notify no peer; bytes that its system has not sent yet are lost."""
         self.dark_hosts.add(host)
         for transport in self._drop_ends(host):
             transport.end_dark()
@@ -111,7 +111,7 @@ class NetworkLinks:
             del self.holding[key]
 
     def host_came_up(self, host: str) -> None:
-        """The machine runs again; what is sent to it on connections from before is answered with a reset."""
+        """Let a machine run again; it answers bytes on earlier connections with a reset."""
         if host in self.dark_hosts:
             self.dark_hosts.discard(host)
             for key in [key for key, transport in self.holding.items() if transport.there == host]:
@@ -321,7 +321,7 @@ class SimTransport(asyncio.Transport):
         peer._drain_inbox()
 
     def release(self) -> None:
-        """The way is open again: what was held goes on, in order."""
+        """Open the direction again: the bytes that were held go on, in order."""
         held, self._unpublished = self._unpublished, deque()
         if any(item[0] for item in held):
             self._wires.count("late bytes")

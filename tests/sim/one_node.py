@@ -24,7 +24,7 @@ from tests.sim.runs import Scenario
 from tests.sim.world import World
 
 TOPIC = "kept"
-# Written without any sync where machines lose power: losing it is no fault, what is left must be sound.
+# A topic that is written without any sync if machines lose power: it may lose records, and the rest must be valid.
 LOOSE = "loose"
 PARTITIONS = 2
 TROUBLE_S = (8.0, 25.0)

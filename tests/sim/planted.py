@@ -22,13 +22,13 @@ from tests.support.planted.places import owner_of, place_in
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """One line wrong.
+    """A planted bug: a small change of the product.
 
     Attributes:
-        name: what the table calls it.
+        name: its name in the table.
         where: `module:function` or `module:Class.method`, below `odradek`.
         right, wrong: text of the function's source, dedented; `right` has one place in it, as `places` finds it.
-        meaning: what the broker then does, in a few words.
+        meaning: the behaviour of the broker with the bug, in a few words.
     """
 
     name: str

@@ -1,10 +1,10 @@
-"""The world in which producers outlive the brokers: what logs know of them comes from snapshots, cuts and copies.
+"""The world in which producers outlive the brokers: logs get their state from snapshots, truncations and copies.
 
 Three brokers hold a topic of transactional writers and one of idempotent producers. Segments roll several times a
-second, so that each start begins at another snapshot; of the second topic retention drops all but the last of them, so
-that a snapshot alone knows of a producer that has gone. Brokers die, stop, lose power and disks, and cut off what no
-leader has. At every moment, on every replica, the log's own batches are held against what the broker knows of them
-(`producer_scan`): the producers, the last stable offset, the index of aborted transactions.
+second, so that each start begins at another snapshot; retention deletes all but the last of the second topic's
+segments, so that a snapshot alone has the state of a producer that has gone. Brokers die, stop, lose power and disks,
+and truncate records that no leader has. At every moment, on every replica, the log's own batches are compared with the
+broker's state (`producer_scan`): the producers, the last stable offset, the index of aborted transactions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ProducersCluster(TransactionalNode, ManyNodes):
         return ROLLS
 
     async def more_writers(self, admin: Admin, configs: dict[str, str]) -> list[Any]:
-        """Two idempotent producers, of whose topic little is kept; what is lost of it is not looked at."""
+        """Two idempotent producers, whose topic has a short retention; no check looks for its records."""
         await admin.create_surely(DROPPED, 1, {**configs, "retention.bytes": KEPT_BYTES})
         values = itertools.count(1_000_000)
         return [

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from tests.sim.loop import SimLoop
 
-# Before the end, as whatever waits is cancelled then, and waits for nothing any more.
+# The description is made this long before the end, when waiting tasks are cancelled.
 LOOKED_AT_BEFORE_S = 0.01
 
 

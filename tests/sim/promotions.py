@@ -1,8 +1,7 @@
-"""Promotions in the world of two clusters: who promotes mirrors, who moves over, and what is judged of it.
+"""Promotions in the world of two clusters: the client that promotes, the clients that move, and the checks.
 
-Clients of the destination have histories of their own there, as a promotion parts them from the source's: what the
-source acknowledges later is not promised here any more. All histories share one count of events and one list of
-problems.
+Clients of the destination have histories of their own, as a promotion separates them from the source's: records that
+the source acknowledges later are not guaranteed here. All histories share one count of events and one list of problems.
 """
 
 from __future__ import annotations
@@ -163,7 +162,7 @@ class MirrorReader(FollowingReader):
     def judge_markers(self, key: tuple[str, int]) -> None:
         """Report markers that were there twice, and that no end of the mirror came behind."""
         for name, producer_id, epoch in self._aborted.pop(key, []):
-            # Judged as any marker, and what it ended is over: the producer's next transaction may be under way by now.
+            # It is checked as any marker, and its transaction is over: the producer's next one may be open by now.
             super()._marker(key, name, producer_id, epoch, ControlType.COMMIT)
 
 
@@ -235,7 +234,7 @@ def written_before(history: Iterable[Operation], topic: str, asked: int) -> list
 
 
 def without_deleted(history: Iterable[Operation], starts: dict[str, int]) -> list[Operation]:
-    """A history without what lay below `starts`, which was deleted, and what lay at an unknown offset."""
+    """A history without records below `starts`, which were deleted, and records at an unknown offset."""
     kept = []
     for operation in history:
         steps = [step for step in operation.steps if not (isinstance(step, Send) and _may_be_deleted(step, starts))]

@@ -55,7 +55,7 @@ class RolledOwnership(Ownership):
         self._lived_s[name] = self._asking_s[name]
 
     def gave_up(self, member: str) -> None:
-        """A member owns nothing, whatever it is assigned later."""
+        """Let a member own nothing, even if it gets an assignment later."""
         self._unpublished.pop(copier_of(member), None)
 
     def assigned(self, member: str, epoch: int, owned: list[tuple[str, int]]) -> list[str]:

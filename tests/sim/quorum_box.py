@@ -1,8 +1,8 @@
 """A quorum in the box: real raft drivers and controllers on simulated machines, a writer, the faults of a seed.
 
-Judged: one leader in an epoch; what two replicas published at an offset is the same; what was acknowledged is there
-when all is healed; everything works again soon after; where the leader's disk is full, and stays so, another one leads
-soon; no replica gives up that runs, as no disk fails here.
+The checks: there is one leader in an epoch; two replicas publish the same at an offset; acknowledged records are there
+when everything is healed; everything works again soon after; if the leader's disk stays full, another one leads soon;
+no running replica fails, as no disk fails here.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ class QuorumRun(Scenario):
         return answers
 
     async def _change_voters(self) -> None:
-        """Add and remove voters; what is refused is refused."""
+        """Add and remove voters until `stopping`; refused changes are not repeated."""
         while not self.stopping:
             await asyncio.sleep(self.random.uniform(0.3, 3.0))
             number = self.random.randrange(1, self.world.controllers + 1)

@@ -59,10 +59,10 @@ class Scenario:
     """One run: machines, clients, faults, and the verdict. Every world is a class of these.
 
     Attributes:
-        world_name: what the command line calls it.
+        world_name: its name on the command line.
         salt: makes its seeds draw other faults than those of other worlds.
-        limit_s: of simulated time, after which a run has failed.
-        settings, durable_settings: of every broker; the second only where machines lose power.
+        limit_s: the simulated seconds after which a run has failed.
+        settings, durable_settings: the settings of every broker; the second only if machines lose power.
     """
 
     world_name: ClassVar[str]
@@ -128,8 +128,8 @@ def run_seed(
     """Run one seed in a new world.
 
     Args:
-        kind: of world.
-        without: what to leave out: kinds of faults ("crash") and single ones ("crash:3", the third).
+        kind: the class of the world.
+        without: the faults to leave out: kinds ("crash") and single ones ("crash:3", the third).
         on_event: gets the timeline.
     """
     with own_garbage():
@@ -140,8 +140,8 @@ def run_seed(
 def fired_assertions() -> Iterator[list[str]]:
     """Collect what the product's own assertions find.
 
-    A handler or an operation that fails by one is answered with an error, which a client takes for a broker in trouble:
-    what the assertion saw would be hidden from every other check.
+    A handler or an operation whose assertion fails is answered with an error, which a client takes for a broker in
+    trouble: no other check would see the failed assertion.
     """
     found: list[str] = []
     right = EventLogger.bug

@@ -28,7 +28,7 @@ from odradek.common.buggify import Hook
 PROGRAM = str(Path(odradek.__file__).parent) + os.sep
 # The lines of the stack of code that reached out of the sandbox.
 STACK_LINES = 12
-# The owner, the name in it, and what the caller gets there. Imports do not pass here: they have functions of their own.
+# The owner, the name in it, and its replacement. Imports do not pass here: they have functions of their own.
 GUARDED: tuple[tuple[Any, str, str], ...] = (
     (threading.Thread, "start", "a thread"),
     (_thread, "start_new_thread", "a thread"),

@@ -66,7 +66,7 @@ def shrink(report: Report, run: Run, *, tries: int = TRIES) -> Shrunk:
     while shrunk.report.happened and not shrunk.given_up:
         at = before = 0
         while at < len(shrunk.report.happened):
-            # After a success others stand here: what follows is another run's.
+            # After a success other faults are at this position, as the list is that of another run.
             if fails_without(shrunk.report.happened[at : at + size]):
                 before += 1
             else:

@@ -1,12 +1,12 @@
-"""The world of a cluster with quotas: they are set and removed, and keep writers back, while its nodes fail.
+"""The world of a cluster with quotas: they are set and removed, and throttle writers, while its nodes fail.
 
-Changers set and remove quotas of client ids of their own, as `permissions` does with ACLs: what was answered is in
-force at once on the node that answered it, and in the end on every node, in what it says and in what it limits by.
-Writers send more than their quota lets pass: a connection that must wait is answered no sooner. From the beginning a
-quota for all users lets consumers have next to nothing; the copies of the topic are in sync in the end all the same.
+Changers set and remove quotas of client ids of their own, as `permissions` does with ACLs: an acknowledged quota is in
+force at once on the node that answered, and in the end on every node, in its description and in its limits. Writers
+send more than their quota allows: a connection that must wait is answered no sooner. From the beginning a quota for all
+users allows consumers next to nothing; the replicas of the topic are still in sync in the end.
 
-When all is healed, on every broker a connection that was made before its client had a quota is kept back by it, for as
-long as the answer says and not longer, and no more when the quota is gone.
+When everything is healed, every broker throttles a connection by a quota that is newer than the connection, for as long
+as the response announces and not longer, and no more when the quota is gone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PRODUCE_RATE, CONSUME_RATE = "producer_byte_rate", "consumer_byte_rate"
 # The quotas of each writer, and of all consumers, in bytes per second.
 WRITERS_RATE, CONSUMERS_RATE = 3000.0, 1.0
 RECORD_BYTES = (10, 500, 2000, 4000)
-# A quota that a probe exceeds at once, whatever it has saved up, and one that it does not.
+# A quota that a probe exceeds at once, even with a full bucket, and one that it does not.
 PROBED_RATE, PROBE_BYTES, NO_LIMIT = 1000.0, 15_000, 1e9
 # A raised quota may have nothing saved up.
 MOMENT_MS = 50

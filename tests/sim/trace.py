@@ -1,7 +1,7 @@
 """A run's events as one number: every callback with its host and its time, responses of clients, every byte
 that a disk took or a wire carried. Equal for equal seeds, and different if any event differs.
 
-Facts are gathered and hashed in large pieces: hashing each would cost as much as what it stands for.
+Facts are gathered and hashed in large pieces: hashing each would cost as much as the callback itself.
 """
 
 from __future__ import annotations

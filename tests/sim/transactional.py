@@ -145,7 +145,7 @@ class TransactionalNode(Scenario):
                 await asyncio.sleep(RETRY_S)
 
     def verdict(self) -> None:
-        """Judge what clients saw, and what is on the disks."""
+        """Check the history of the clients, and the disks."""
         alone = self.copies == 1
         rules = Rules(idempotent=True, read_committed=True, assigned=True, drained=True, one_coordinator=alone)
         findings = judge(self.recorder.history, rules)

@@ -17,7 +17,7 @@ MAX_LINES = 60
 
 
 def innermost(awaited: Any) -> tuple[FrameType | None, Any]:
-    """Follow a suspended coroutine to where it waits: (its innermost frame outside asyncio, what is waited for)."""
+    """Follow a suspended coroutine to where it waits: (its innermost frame outside asyncio, the awaited object)."""
     frame: FrameType | None = None
     while awaited is not None:
         for kind in ("cr", "ag", "gi"):
@@ -33,7 +33,7 @@ def innermost(awaited: Any) -> tuple[FrameType | None, Any]:
 
 
 def describe(task: asyncio.Task[Any]) -> str:
-    """One line: the task's name, its coroutine, where it waits and what for."""
+    """A line with the task's name, its coroutine, the place where it waits, and the awaited object."""
     coroutine = task.get_coro()
     frame, awaited = innermost(coroutine)
     name = getattr(coroutine, "__qualname__", repr(coroutine))

@@ -149,7 +149,7 @@ class Machine:
 
 
 class World:
-    """All machines, and what happens to them."""
+    """All machines, and the faults that happen to them."""
 
     def __init__(
         self,
@@ -273,7 +273,7 @@ class World:
         await asyncio.sleep(random.uniform(*RESTART_S))
         self._restart(machine)
         while random.random() < 0.3:
-            # Again while it recovers, or soon after: what recovery did must be as durable as what it found.
+            # Again during the recovery, or soon after: its changes must be as durable as the bytes before.
             await asyncio.sleep(random.uniform(0.0, 0.4))
             if not self.may_die(machine):
                 break
@@ -377,7 +377,7 @@ class World:
         return list(names)
 
     def heal(self) -> None:
-        """No more faults: everything that is down starts, every way is open, every disk works."""
+        """End all faults: every machine starts, every direction is open, every disk works."""
         self.report("healing")
         self.healing = True
         self.wires.faults = NetworkFaults()

@@ -29,7 +29,7 @@ _numbers = itertools.count()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here is a Spark test, and what Spark's own Python warns of is not ours to mend.
+    """Mark all tests here as Spark tests, and ignore warnings of Spark's own Python code.
 
     The first query of a virtual machine takes most of a minute where the machine is busy, and a test may have several.
     """

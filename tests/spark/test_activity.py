@@ -19,7 +19,7 @@ from tests.support.nodes.node import Node
 GAP = timedelta(minutes=30)
 # A line long after all others: with it every session and minute before is over.
 LAST = '198.51.100.1 - - [03/Jan/2026:00:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "generated \\"last\\""'
-# Requests of 8 KB, which a pattern that recurses does not survive in the JVM; and what Java and Python see differently.
+# Requests of 8 KB, with which a recursive pattern fails in the JVM; and values that Java and Python read differently.
 ODD = [
     f'198.51.100.2 - {user} [03/Jan/2026:00:00:00 +0000] "GET {path} HTTP/1.1" 200 5 "-" "generated"'
     for user, path in (("-", "/" + "a" * 8192), ("-", '\\"' * 4096), ("a\u00a0b", "/"), ("-", "/\\\u2028"))

@@ -1,4 +1,4 @@
-"""Batch queries: what is read, from where to where, and in which columns."""
+"""Batch queries: the records that they read, their start and end offsets, and their columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The identity of a batch among others of its number: what Spark's checkpoint has of it."""
+"""The identity of a batch among others of its number, by Spark's checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo itself, with fewer days: what `make demo` promises, kill -9 included."""
+"""The demo itself, with fewer days: it shows all that `make demo` promises, kill -9 included."""
 
 from __future__ import annotations
 

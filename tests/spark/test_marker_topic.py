@@ -1,4 +1,4 @@
-"""The marker in a compacted topic: found when the group's has expired, whatever else is open in the partition.
+"""The marker in a compacted topic is found when the group's has expired, also beside open transactions of others.
 
 A group that is deleted stands for one whose offsets have expired. `test_without_the_topic_…` shows what happens then.
 """

@@ -20,7 +20,7 @@ from pyspark_odradek.topic_sink.sink_options import parse_sink_options
 SERVERS = {"kafka.bootstrap.servers": "broker:9092"}
 TOPIC = SERVERS | {"subscribe": "t"}
 
-# name -> (a value, the field of ReadOptions, what it holds then, what it holds by default; for batch queries only)
+# name -> (a value, the field of ReadOptions, its content then, its default content; for batch queries only)
 HONOURED: dict[str, tuple[str, str, object, object, bool]] = {
     "startingTimestamp": ("1000", "starting", Timestamps(1000), LATEST, False),
     "startingOffsetsByTimestamp": (

@@ -1,7 +1,7 @@
 """Writing under an output lease without Spark: two groups, the command that transfers it, and each of them dying.
 
-A `Query` is one group's driver: what it would plan, by the source's own rule, and what it commits. A step that raises
-stands for a process that dies there.
+A `Query` is one group's driver: it plans by the source's own rule, and commits. A step that raises stands for a process
+that dies there.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Query:
         return self.plan() and self.commit()
 
     def run_to(self, end: int, most: int = 100) -> None:
-        """Do all batches up to this offset; what another group has written is seen a moment after it was committed."""
+        """Do all batches up to this offset; those of another group are seen a moment after their commit."""
         while self.position != {TopicPartition(self.topic, 0): end}:
             if self.plan(most):
                 self.commit()

@@ -332,7 +332,7 @@ def test_protobuf_is_read_behind_its_frame_and_the_place_of_its_message() -> Non
 
 
 def test_a_query_keeps_the_columns_that_it_began_with(registry: SchemaRegistry) -> None:
-    """The driver asks for the newest schema when it plans; what is registered later is brought to it."""
+    """The driver requests the newest schema when it plans; values of later schemas are converted to it."""
     registry.register("t-value", FIRST)
     source = OdradekDataSource(GIVEN | {"schemaRegistryUrl": registry.url})
     schema = source.schema()

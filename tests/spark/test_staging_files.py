@@ -1,4 +1,4 @@
-"""Files that tasks leave for the driver: written, found, read and removed, and what is said where that fails."""
+"""Files that tasks leave for the driver: written, found, read and removed, and the errors if that fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that write to the brokers: attempts in vain and late ones, and what the writer makes of each."""
+"""Tasks that write to the brokers: failed and late attempts, and the writer's decision about each."""
 
 from __future__ import annotations
 

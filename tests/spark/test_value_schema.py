@@ -1,4 +1,4 @@
-"""The option valueSchema: what it is read as, and one sentence for what it cannot be."""
+"""The option valueSchema: the types that it is parsed as, and one sentence for each invalid value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values decoded in the source: JSON and Avro by a schema, and what becomes of records that do not decode."""
+"""Values decoded in the source: JSON and Avro by a schema, and records that do not decode."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
-# Against hangs alone: a wait for what is about to come does not reach it, whatever else the machine has to do.
+# A limit for hangs alone: no wait for an event that happens reaches it, even on a busy machine.
 PATIENCE_S = 150.0
 PAUSE_S = 0.02
 SHORT_PAUSE_S = 0.005
@@ -24,9 +24,9 @@ def eventually(
     """The result of the condition once it counts as true.
 
     Args:
-        condition: is asked again and again; a connection that fails counts as not yet.
-        what: for the error; where it can be called, what it gives then.
-        patience_s: where the one of all tests does not do.
+        condition: is called again and again; a connection error counts as false.
+        what: a text for the error, or a function that returns it then.
+        patience_s: a limit other than that of all tests.
 
     Raises:
         AssertionError: it never was so.

@@ -26,7 +26,7 @@ CLASSPATH = ROOT / ".cache" / "golden.classpath"
 
 
 def classpath() -> str:
-    """Kafka's jars and what they need, as Maven resolves them."""
+    """The class path of Kafka's jars and their dependencies, as Maven resolves them."""
     mvn = shutil.which("mvn")
     if mvn is None:
         raise SystemExit("Maven is missing: install it (Debian: apt-get install maven) and try again")

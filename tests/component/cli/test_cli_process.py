@@ -1,4 +1,4 @@
-"""The command line as a process: what it imports, what shells are given, pipes that close."""
+"""The command line as a process: its imports, the completion of shells, closed pipes, unreachable brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`odradek drain --process` asks the node of this machine itself, whatever proxy the environment names."""
+"""`odradek drain --process` connects to the node of this machine directly, even if the environment names a proxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`odradek broker` as a process: what it imports, and what it says of a wrong command line."""
+"""`odradek broker` as a process: its imports, and its errors for a wrong command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens from an issuer: what it may answer, and how long a token is kept."""
+"""Tokens from an issuer: its possible answers, and the time for which a token is cached."""
 
 from __future__ import annotations
 

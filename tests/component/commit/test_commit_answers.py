@@ -1,4 +1,4 @@
-"""The commit of a batch and of a lease against a broker that a test plays: what comes of each answer."""
+"""The commit of a batch and of a lease against a broker that a test plays: the result of each answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch that an earlier run or a task has decided, against a broker that a test plays, and what its commit reads."""
+"""A batch that an earlier run or a task has decided, against a broker that a test plays, and its commit's reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The marker of a query in a topic, read from a broker that a test plays: how far, how often, and what stops it."""
+"""The marker of a query in a topic, read from a broker that a test plays: how far, how often, and until which error."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ async def test_a_timeline_begins_with_why_this_broker_keeps_the_group(node: Node
 
 
 async def test_a_join_whose_commit_is_not_known_in_time_is_in_the_timeline() -> None:
-    """It is a member here, whatever its client was answered."""
+    """The client is a member of the group, although it got an error."""
     node = Node(commit_timeout_ms=50)
     node.image = dataclasses.replace(node.image, features={"group.version": 1})
     node.service.on_elected(0, 0)

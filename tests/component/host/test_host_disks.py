@@ -1,4 +1,4 @@
-"""Disks of a host that are new, replaced, or not mounted, and what a roll may not change."""
+"""Disks of a host that are new, replaced, or not mounted, and changes that a roll refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cleaner over real files: a worker process, swaps under readers, whatever happens to a log meanwhile."""
+"""The cleaner over real files: a worker process, swaps under readers, and changes of a log meanwhile."""
 
 from __future__ import annotations
 

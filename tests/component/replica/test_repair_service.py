@@ -1,4 +1,4 @@
-"""A damaged batch is fetched from a replica that a test plays: what is asked, what is taken, when it is tried again."""
+"""A damaged batch is fetched from a replica that a test plays: the requests, the accepted batches, and the retries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last moments of a broker that stops in good order: when it falls silent, and what its clients get of it."""
+"""The end of a controlled shutdown: when the broker has no leaderships left, and the last responses to its clients."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Data:
         return FileSlice(self.files.get(self.path), position, length)
 
     def mixed(self, rng: random.Random) -> tuple[list[Any], bytes]:
-        """Chunks of every kind and size, and what they are."""
+        """Chunks of every kind and size, and their bytes."""
         chunks: list[Any] = []
         expected = b""
         for _ in range(rng.randrange(1, 40)):

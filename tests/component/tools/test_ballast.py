@@ -1,4 +1,4 @@
-"""The ballast fills the disks of tests, whatever else is written there."""
+"""The ballast fills the disks of tests, even if other processes write there."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ with chromium(WIDE) as driver:
 
 
 def _stat(pid: int) -> list[str]:
-    """State, parent and what follows; nothing where there is no such process."""
+    """The fields of /proc/PID/stat from the state on; empty if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""Alerts and the dashboard in deploy/monitoring, without a Prometheus: what they name is there, and is explained."""
+"""Alerts and the dashboard in deploy/monitoring, without a Prometheus: their metrics exist and are documented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tool behind `make mutants`: what it changes, what it leaves alone, and that tests which look notice."""
+"""The tool behind `make mutants`: the changes that it makes, the code that it leaves alone, and tests that notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tools/packages.sh: root on Debian has what is missing installed in one call; nothing that goes wrong ends a run."""
+"""tools/packages.sh installs missing packages in one call for root on Debian; no error in it ends a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
 
 
 class Machine:
-    """Programs that stand in for Debian's, first on the path, and what was said to them."""
+    """Programs that replace Debian's, first on the path, and the arguments of their calls."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

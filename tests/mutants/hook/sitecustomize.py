@@ -1,6 +1,6 @@
 """Loaded by every Python process of a run: modules whose code is in the run's folder come from there.
 
-The files of the product stay as they are: what reads its own source, as planted bugs do, finds its lines.
+The files of the product stay as they are, so that code which reads the sources, as planted bugs do, finds its lines.
 """
 
 import importlib.abc

@@ -68,7 +68,7 @@ def what_is_known(log: Log) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("cut", [lambda log: truncate_to(log, 4), lambda log: truncate_fully_and_start_at(log, 6)])
 def test_a_cut_for_which_files_cannot_be_opened_is_none(cut: Callable[[Log], object]) -> None:
-    """Half of one would leave producers known whose batches are gone: what they sent again would count as there."""
+    """Half of one would leave the state of producers whose batches are gone: a resent batch would count as stored."""
     done = filled_log(new_disk())
     before = what_is_known(done)
     cut(done)

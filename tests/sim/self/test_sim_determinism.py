@@ -1,4 +1,4 @@
-"""A seed is one run: first in its process or after another seed, in another process, whatever strings hash to."""
+"""A seed is one run: first in its process or after another seed, in another process, with other hashes of strings."""
 
 from __future__ import annotations
 

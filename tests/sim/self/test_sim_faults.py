@@ -1,4 +1,4 @@
-"""Every kind of fault is drawn by seeds, and what is drawn happens: a fault that never fires proves nothing."""
+"""Every kind of fault is drawn by seeds, and drawn faults happen: a fault that never happens proves nothing."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_points_of_the_product_are_held_up_and_each_seed_has_its_own() -> None:
 
 
 def test_a_broker_with_an_empty_disk_joins_no_isr_before_it_caught_up() -> None:
-    """Its directory has another id then, and what it had is fetched again; meanwhile others lead."""
+    """Its log directory has another id then, and its records are fetched again; meanwhile others lead."""
     swarm = faults.none()
     swarm.every_s["wipe"] = 1.0
     events: list[str] = []

@@ -1,4 +1,4 @@
-"""Scenarios for single disks and logs: what seeds have found once, and what planted bugs may hide from them.
+"""Scenarios for single disks and logs: bugs that seeds have found once, and planted bugs that seeds may miss.
 
 Each scenario holds, and each that names a planted bug fails with it.
 """
@@ -378,7 +378,7 @@ def damage_before_the_last_index_entry_is_found() -> None:
     log.segments[-1].indexes.flush()
     size = disk.size(LOG / f"{0:020d}.log") // 20
     disk.process_died()
-    # The tenth batch: what the body held never reached the disk.
+    # The body of the tenth batch never reached the disk.
     disk.open(LOG / f"{0:020d}.log").write_at(9 * size + 61, [bytes(size - 61)])
     assert opened(disk, LOOSE).log_end_offset == 9
 

@@ -50,7 +50,7 @@ def txn(process: int, *steps: Send | Poll, outcome: Outcome = OK) -> Operation:
 
 
 def ended(operation: Operation) -> Operation:
-    """Its end was asked for when it began: what came before that was before its end."""
+    """The operation, with an end that was requested when it began."""
     operation.ending = operation.invoked
     return operation
 
@@ -251,7 +251,7 @@ NEARLY = {
 
 
 def found_in(history: list[Operation]) -> set[str]:
-    """The anomalies of a history; what is copied is looked at where anything is."""
+    """The anomalies of a history; copies are checked if it has any."""
     copies = any(isinstance(step, Send) and step.copy_of for operation in history for step in operation.steps)
     return {finding.anomaly for finding in judge(history, EXACTLY_ONCE if copies else Rules())}
 

@@ -1,4 +1,4 @@
-"""The account of producers bites: whatever a broker forgets or invents of a log's producers is reported."""
+"""The scan of producers reports each difference between a broker's producer state and its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A failing run is made smaller, and what is said of it is enough to see it again."""
+"""A failing run is made smaller, and its report is enough to repeat it."""
 
 from __future__ import annotations
 

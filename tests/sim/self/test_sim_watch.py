@@ -33,7 +33,7 @@ NAME = "kept-0"
 
 @dataclass
 class Scene:
-    """A node, or several, with some records in one partition; and who watches."""
+    """A node, or several, with some records in one partition, and the watch."""
 
     world: World
     machine: Machine
@@ -133,7 +133,7 @@ def test_an_unanswered_change_may_have_either_value() -> None:
     assert acknowledged_setting("200", ["100"]) == []
 
 
-# -- one node: what is violated, and what must be reported -------------------------------------------------------------
+# -- one node: violations, and the expected reports --------------------------------------------------------------------
 
 
 def start_above_the_watermark(scene: Scene) -> None:

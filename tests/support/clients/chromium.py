@@ -110,6 +110,6 @@ def field(driver: Chrome, label: str) -> WebElement:
 
 
 def errors(driver: Chrome) -> list[str]:
-    """Faults of scripts, and what the content policy refused; not sockets that a page left behind when it went."""
+    """Errors of scripts, and refusals of the content policy; without sockets that a closed page has left."""
     entries: Any = driver.get_log("browser")  # type: ignore[no-untyped-call]  # selenium has no types here
     return [entry["message"] for entry in entries if re.search("Uncaught|Refused to", entry["message"])]

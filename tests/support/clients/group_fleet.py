@@ -116,8 +116,8 @@ class Fleet:
         self.producer.poll(0)
         for member in self.members:
             member.poll(self.read)
-        # Looked at twice: they change while one is asked after the other, and what one had before and after another was
-        # seen with it is had by both.
+        # Each member is read twice, as assignments change meanwhile: a partition that one member had before and after
+        # another one was seen with it has two owners.
         looks = [[member.owned for member in self.members] for _ in range(2)]
         owned = [partition for seen in zip(*looks, strict=True) for partition in set.intersection(*seen)]
         assert len(owned) == len(set(owned)), "one partition is read by two"
@@ -170,7 +170,7 @@ def commit_all(fleet: Fleet) -> None:
 
 
 def _commits(member: Member) -> bool:
-    """Whether the group takes it; who hears of a rebalance later than others is refused for that long."""
+    """Whether the group accepts a commit; a member that learns of a rebalance late is refused until then."""
     # A partition without reads since it was assigned has no position yet; its last owner's reads are committed.
     ends = [each for each in member.consumer.position(member.consumer.assignment()) if each.offset >= 0]
     try:

@@ -28,7 +28,7 @@ class KeyUpdates:
         """
         Args:
             keys: a file for secrets of this connection, which is not there yet.
-            receive_bytes: what the kernel keeps of answers that are not read.
+            receive_bytes: the size of the kernel's buffer for responses that are not read.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3

@@ -1,4 +1,4 @@
-"""A page of the console as a browser has it, without one: its HTML, and what comes over its web socket."""
+"""A page of the console as a browser has it, without one: its HTML, and the messages of its web socket."""
 
 from __future__ import annotations
 

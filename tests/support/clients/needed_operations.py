@@ -85,7 +85,7 @@ from odradek.protocol.messages.write_txn_markers_request import (
 )
 from tests.support.clients.api_calls import NO_ID
 
-# Checked by their handlers, on the cluster as a whole: what is asked, and the operation that is needed.
+# Requests that their handlers authorize on the cluster: the operation that is needed, and the request.
 OF_THE_CLUSTER: dict[ApiKey, tuple[AclOperation, Any]] = {
     ApiKey.ELECT_LEADERS: (
         AclOperation.ALTER,
@@ -127,8 +127,8 @@ def named(by_id: bool, topic_id: UUID, field: str = "name") -> dict[str, Any]:
     return {"topic_id": topic_id} if by_id else {field: "x"}
 
 
-# Checked on what the request names, always "x": the operation that is needed, of which type, and what is asked, or what
-# makes it for a version and the id of the topic "x".
+# Requests that are authorized on the resource that they name, always "x": the operation that is needed, the type of the
+# resource, and the request, or a function that makes it for a version and the id of the topic "x".
 OF_NAMED: dict[ApiKey, tuple[AclOperation, AclResourceType, Any]] = {
     ApiKey.JOIN_GROUP: (AclOperation.READ, _GROUP, JoinGroupRequest(group_id="x", session_timeout_ms=1)),
     ApiKey.SYNC_GROUP: (AclOperation.READ, _GROUP, SyncGroupRequest(group_id="x")),

@@ -1,11 +1,11 @@
-"""Each API x what a client may do x each version: the errors, what is listed and what may be done, as lines of text.
+"""Each API x each set of permissions x each version: the errors, the listed resources and operations, as lines of text.
 
-The same requests go to our node and to Apache Kafka; what is compared is who gets which error for which resource, which
-resources an answer lists at all, and the operations that a client may do to them. `permissions_of_kafka.txt` has what
-Apache Kafka said; `python -m tests.support.clients.permission_matrix` asks it again.
+The same requests go to our node and to Apache Kafka; the matrix compares the error of each resource for each client,
+the resources that a response lists at all, and the authorized operations. `permissions_of_kafka.txt` has the lines of
+Apache Kafka; `python -m tests.support.clients.permission_matrix` writes them again.
 
-In each request "x" stands for what `some` may do all to, "y" for what is there and not its own, and "z" for what does
-not exist: lists name all three.
+In each request "x" is a resource with all permissions for the client `some`, "y" one that exists without permissions
+for it, and "z" one that does not exist: lists name all three.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ JAAS = (
     + " ".join(f'user_{name}="{PASSWORD}"' for name in (ADMIN, *PRINCIPALS))
     + ";"
 )
-# Answered to all, whatever they may do; they begin another login where one has been.
+# Requests that every client may send; they begin another login after a first one.
 LOGIN = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 # Asked last and in this order, with all that they take away made again before each.
 DESTROYING = (ApiKey.OFFSET_DELETE, ApiKey.DELETE_GROUPS, ApiKey.DELETE_TOPICS)
@@ -142,10 +142,10 @@ def login(port: int, name: str) -> Calls:
 
 @dataclass
 class Matrix:
-    """The questions to one node, and what it says.
+    """The requests to one node, and its responses.
 
     Args:
-        ports: of its listeners for clients ("broker") and for controllers ("controller"), both with logins.
+        ports: the ports of its listeners for clients ("broker") and for controllers ("controller"), both with logins.
     """
 
     ports: Mapping[str, int]
@@ -352,7 +352,7 @@ def _operations(bits: int) -> str:
     return "+".join(each.name for each in AclOperation if bits >> each & 1) or "nothing"
 
 
-# ---- two kinds of nodes, and what one of them said
+# ---- two kinds of nodes, and the stored lines of one of them
 
 
 def secure(node: Node | ApacheKafka) -> dict[str, int]:

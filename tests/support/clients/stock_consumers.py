@@ -49,7 +49,7 @@ class StockConsumer(ABC):
 
     @abstractmethod
     def seek_to_end(self) -> None:
-        """All of its partitions: what is there now is passed over."""
+        """Seek to the end of all its partitions, over the records that are there now."""
 
     @abstractmethod
     def position(self, partition: int) -> int:

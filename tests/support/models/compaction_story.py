@@ -1,6 +1,6 @@
-"""A log that lives through appends, transactions, rolls, clocks and cleanings, beside a plain list of what was written.
+"""A log that lives through appends, transactions, rolls, clocks and cleanings, beside a plain list of written records.
 
-The list is the model: what compaction may and may not do is said over it, in a few lines each.
+The list is the model: each rule of compaction is a few lines over it.
 """
 
 from __future__ import annotations
@@ -246,10 +246,10 @@ class Story:
         self._check_producers()
 
     def check_restarted(self, end_offset: int) -> None:
-        """The log that a start finds after a cleaning was interrupted anywhere: nothing that counts is lost or changed.
+        """Check the log that a start finds after an interrupted cleaning: no live record is lost or changed.
 
         Args:
-            end_offset: of the log, before.
+            end_offset: the log end offset before.
         """
         log = self.log
         assert log.log_end_offset == end_offset, f"the log ends at {log.log_end_offset}, not {end_offset}"
@@ -340,7 +340,7 @@ class Story:
         return view
 
     def check_view(self) -> None:
-        """Readers see of each key the last committed value, and nothing that was aborted."""
+        """Check that readers see the last committed value of each key, and no aborted one."""
         stable = self.log.last_stable_offset
         view = self.committed_view()
         by_offset = {each.offset: each for each in self.written}

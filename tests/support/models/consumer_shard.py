@@ -1,4 +1,4 @@
-"""One shard of consumer groups without a loop, and what is said to it."""
+"""One shard of consumer groups without an event loop, and the requests to it."""
 
 from __future__ import annotations
 

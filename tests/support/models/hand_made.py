@@ -37,7 +37,7 @@ def header_fields(**fields: int) -> BatchHeader:
 
 
 def batch_bytes(payload: bytes, count: int = 1, **fields: int) -> bytes:
-    """A sealed batch with this payload, whatever it is, and a header that fits it but for the fields that are given."""
+    """A batch with this payload, which need not be records; its header fits it except for the given fields."""
     fitting = {
         "batch_length": HEADER_BYTES - LOG_OVERHEAD_BYTES + len(payload),
         "record_count": count,

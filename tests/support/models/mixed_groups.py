@@ -182,7 +182,7 @@ class ClassicClient:
         self.fenced = False
 
     def discard_parked(self) -> None:
-        """The coordinator is another: what was asked of the old one is lost."""
+        """Lose the pending request, as the coordinator is another one now."""
         self.waiting = None
 
     def settle(self) -> None:

@@ -142,7 +142,7 @@ class WalkBroker:
         self.running = True
 
     def stop(self) -> None:
-        """kill -9: what is in the page cache stays, and what was sent is on its way."""
+        """Kill the broker with SIGKILL: the page cache stays, and sent messages are still delivered."""
         self.running = False
         self.walk.strays += [(leader, each.request) for leader, each in self.exchanges.items() if not each.served]
         self.logs.unlock()
@@ -366,7 +366,7 @@ class ReplicaWalk:
                 self.harness.log.append(record)
 
     def _move(self, broker: WalkBroker) -> None:
-        """Leadership moves inside the in-sync set, as for a preferred leader: who led keeps its tail, and its place."""
+        """Move leadership inside the in-sync set, as for a preferred leader: the old leader keeps its log and place."""
         state = self.harness.partition(TOPIC)
         fenced = self.harness.state.brokers[broker.broker_id].fenced
         if broker.broker_id in state.isr and broker.broker_id != state.leader and not fenced:

@@ -1,4 +1,4 @@
-"""An authority for a test, and what it signs, as files and as settings of nodes and clients."""
+"""An authority for a test, and its certificates, as files and as settings of nodes and clients."""
 
 from __future__ import annotations
 

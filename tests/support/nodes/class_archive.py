@@ -1,8 +1,8 @@
-"""Class archives: what one JVM has loaded and verified, in a file that those after it map (class data sharing of Java).
+"""Class archives: classes that one JVM has loaded and verified, in a file that later JVMs map (class data sharing).
 
-A JVM that lives for a second spends most of it on loading classes. An archive is good for one Java and one class path,
-so its folder has both in its name; it is made by the first that wants it, and all go without for as long as it is not
-there: a test never waits for one that another process makes, and never fails because there is none.
+A JVM that lives for a second spends most of it on loading classes. An archive is valid for one Java and one class path,
+so its folder has both in its name; the first process that needs it creates it, and others start without it until it is
+there: a test never waits for an archive of another process, and never fails because there is none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WHY_NOT = "why-not.txt"
 
 
 def fingerprint(java: Path, jars: Iterable[Path], *more: object) -> str:
-    """A name for a Java, the files of a class path and what else an archive depends on; it changes when they do."""
+    """A name for a Java, the files of a class path and other inputs of an archive; it changes when they do."""
     home = java.resolve().parents[1]
     facts = [str(home), *(str(fact) for fact in more)]
     for file in (home / "release", home / "lib" / "modules", *sorted(jars)):
@@ -41,10 +41,10 @@ def archives(home: Path, name: str, make: Callable[[Path], None]) -> Path | None
     """The folder of the archives of a name, made first where it is missing; None while another process makes it.
 
     Args:
-        home: of this folder and those with other names, which go when this one is made.
-        name: what `fingerprint` says.
-        make: fills a folder that it is given. Where it fails, the folder holds the reason and no archives, and it is
-            not tried again. It may ask for the same archives, and goes without.
+        home: the parent of this folder and of those with other names, which are removed when this one is made.
+        name: the result of `fingerprint`.
+        make: fills the folder. If it fails, the folder has the reason and no archives, and it is not tried again. It
+            may request the same archives, and gets none.
     """
     folder = home / f"classes-{name}"
     if folder.exists():

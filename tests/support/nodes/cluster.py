@@ -1,4 +1,4 @@
-"""Clusters of real processes for integration tests, and what tests ask of every node of one."""
+"""Clusters of real processes for integration tests, and the requests of tests to their nodes."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _is_whole(node: NodeProcess, topic: str, partitions: int, copies: int) -> bo
 def small_disks(
     directory: Path, size_bytes: int, settings: Mapping[str, object]
 ) -> Iterator[tuple[Cluster, dict[int, Ballast]]]:
-    """A running cluster of three, each with all its data on a file system of its own, and what fills that one."""
+    """A running cluster of three, each with all its data on a file system of its own, and the ballast of each."""
     with ExitStack() as stack:
         ballasts = {
             node_id: Ballast(stack.enter_context(small_tmpfs(directory / f"node-{node_id}" / "data", size_bytes)))

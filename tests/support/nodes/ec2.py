@@ -98,10 +98,10 @@ class Metadata(http.server.BaseHTTPRequestHandler):
 
 
 class Machine(http.server.ThreadingHTTPServer):
-    """One machine; those over one folder have the same volumes.
+    """One machine; machines over one folder have the same volumes.
 
     Attributes:
-        metadata: what is at each path of its metadata; changing it is what EC2 does.
+        metadata: the text at each path of its metadata, which a test changes as EC2 does.
     """
 
     daemon_threads = True
@@ -139,7 +139,7 @@ class Machine(http.server.ThreadingHTTPServer):
         return self._run(self.root / "scripts" / script, variables)
 
     def reboot(self) -> subprocess.Popen[str]:
-        """Nothing is mounted, and systemd has made the folder of the unit's state; what runs at each boot runs."""
+        """Boot again: nothing is mounted, systemd has created the unit's state folder, and the boot script runs."""
         (self.root / "var" / "odradek").unlink()
         (self.root / "var" / "odradek").mkdir()
         (script,) = (self.root / "per-boot").iterdir()

@@ -118,7 +118,7 @@ class Forks:
         folder: Path | None = None,
         own_group: bool = False,
     ) -> ForkedProcess:
-        """Start what the command says, here or in `folder`; all that it prints goes to `output`. It has no input."""
+        """Start a command, here or in `folder`; its output goes to `output`. It has no input."""
         request = {
             "command": ["odradek", *command[len(COMMAND) :]],
             "environment": dict(environment),
@@ -143,7 +143,7 @@ class Forks:
         return ForkedProcess(int.from_bytes(answer, "big"), command, end)
 
     def close(self) -> None:
-        """The server ends when no one can ask any more; what it has forked lives on."""
+        """Close the socket of requests, which ends the server; forked processes live on."""
         self._requests.close()
         self._server.wait()
 

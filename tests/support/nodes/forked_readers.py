@@ -74,7 +74,7 @@ def forked_readers(folder: Path) -> Iterator[str]:
 
 
 def _serve(listener: socket.socket) -> tuple[socket.socket, dict[str, Any]] | None:
-    """Returns in each forked process who asked for it and what it said, and here None when the input ends."""
+    """Fork a process for each request: return the connection and the request in it, and None here when input ends."""
     signal.signal(signal.SIGCHLD, _reap)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: who asks decides what ends
     while True:

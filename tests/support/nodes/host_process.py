@@ -94,7 +94,7 @@ class HostProcess:
         return self.output.read_bytes()
 
     def do(self, action: str, *arguments: str, code: int = 0) -> Any:
-        """`odradek host ACTION` from another terminal; what it printed."""
+        """Run `odradek host ACTION`, as from another terminal; return its output."""
         return run_here("host", action, "--data", str(self.disks[0]), *arguments, code=code)
 
     def brokers(self) -> list[dict[str, Any]]:

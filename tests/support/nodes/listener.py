@@ -1,7 +1,7 @@
-"""Real connections on a real listener whose handlers the test writes: what lies between a socket and a handler.
+"""Real connections on a real listener whose handlers the test writes, to test the code between socket and handler.
 
-Heartbeat requests are the test's words: `generation_id` is a number that comes back as throttle_time_ms, `group_id`
-says what the handler does with it. SyncGroup answers as many bytes as its `generation_id` says.
+Heartbeat requests control the handler: `generation_id` is a number that comes back as throttle_time_ms, `group_id`
+selects the behaviour. SyncGroup answers as many bytes as its `generation_id`.
 """
 
 from __future__ import annotations

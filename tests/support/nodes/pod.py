@@ -47,11 +47,11 @@ class Pod:
 
     Args:
         root: holds the folders of all pods.
-        name: the pod's; claims are kept by it.
-        spec: the template's.
-        environment: variables that are others here: addresses, above all.
-        known: what Kubernetes would say of fields: `spec.nodeName` and labels.
-        secrets: folders in place of Secrets, by name.
+        name: the name of the pod, by which its claims are kept.
+        spec: the spec of the template.
+        environment: variables that differ here, mainly addresses.
+        known: the values of fields that Kubernetes would set: `spec.nodeName` and labels.
+        secrets: folders that replace Secrets, by name.
     """
 
     def __init__(

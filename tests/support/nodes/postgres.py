@@ -81,7 +81,7 @@ class Postgres:
             self.process = subprocess.Popen(command, user=self.user, stdout=output, stderr=output, cwd="/")
 
     def kill(self) -> None:
-        """kill -9, and start again: sessions are gone, what was committed is not."""
+        """Kill the server with SIGKILL and start it again: sessions are gone, committed rows are not."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()

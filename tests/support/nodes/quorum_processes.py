@@ -98,7 +98,7 @@ def static_controllers(root: Path, count: int, **properties: object) -> list[Quo
 
 
 async def described(nodes: Sequence[QuorumProcess]) -> tuple[QuorumProcess, PartitionData] | None:
-    """The leader among running controllers, and what it says of the quorum."""
+    """The leader among running controllers, and its description of the quorum."""
     asked = quorum.TopicData(topic_name="__cluster_metadata", partitions=[quorum.PartitionData(partition_index=0)])
     found = []
     for node in nodes:

@@ -1,8 +1,8 @@
 """Brokers without a quorum, in one process, over real sockets and disks: each has its logs, partitions, fetchers and
 the handlers of clients; the controller is the real machine, whose records reach every broker at once.
 
-For tests of replication that must take hold of one side: a broker is stopped and started in its directory, and what the
-controller is asked can be held back, refused or lost.
+They are for tests of replication that control one side: a broker is stopped and started in its directory, and requests
+to the controller can be delayed, refused or lost.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ TOPIC = "t"
 
 
 class ReplicaNode:
-    """One broker: what it has on disk stays when it is stopped."""
+    """One broker, whose files stay when it is stopped."""
 
     def __init__(self, cluster: ReplicaCluster, node_id: int, directory: Path, **settings: str) -> None:
         self.cluster = cluster

@@ -63,7 +63,7 @@ def _fetch() -> None:
 
 
 class RestCatalog:
-    """A running catalog; what it has stays in the folder over kills and starts, at the same port."""
+    """A running catalog; its data stay in the folder, and its port is the same, over kills and starts."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -84,7 +84,7 @@ class SchemaRegistry:
         self._server.server_close()
 
     def answer(self, path: str, posted: Mapping[str, Any] | None) -> tuple[int, Any]:
-        """(the status, what is answered)."""
+        """(the status, the body) of the response."""
         place, _, query = path.partition("?")
         status, found = self._at([unquote(part) for part in place.strip("/").split("/")], posted)
         if found.get("schemaType") == "PROTOBUF" and posted is None and "format=serialized" not in query:

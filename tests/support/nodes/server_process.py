@@ -1,4 +1,4 @@
-"""A server in a process of its own: start, wait for its port, stop, kill, pause, and what it has printed."""
+"""A server in a process of its own: start, wait for its port, stop, kill, pause, and read its output."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class ServerProcess(abc.ABC):
     """One server over a directory that outlives its process; its port stays the same over restarts.
 
     Attributes:
-        what: for errors.
-        output: all that the process has printed, over all its starts.
-        stop_timeout_s: after which one that was asked to stop is killed.
+        what: its name in errors.
+        output: the output of the process, over all its starts.
+        stop_timeout_s: the seconds after which a process that was asked to stop is killed.
     """
 
     what: ClassVar[str]

@@ -11,7 +11,7 @@ from odradek.server.telemetry.store import ClientTelemetry, TelemetryConfig
 
 
 def services_with(**parts: Any) -> BrokerServices:
-    """These, and what answers ApiVersions without them: no telemetry of clients. All else is None."""
+    """BrokerServices with these parts, and no client telemetry, which ApiVersions needs; all others are None."""
     others: dict[str, Any] = dict.fromkeys(each.name for each in fields(BrokerServices))
     others["telemetry"] = ClientTelemetry(TelemetryConfig(), lambda: UUID(int=1), is_on=False)
     return BrokerServices(**(others | parts))

@@ -35,10 +35,10 @@ class Unit:
     """A service: its commands, with `/etc/odradek` and `/var/lib/odradek` in a folder, and `/opt/odradek` here.
 
     Args:
-        root: holds `etc` and `var`.
-        file: name of the unit's file.
-        instance: what stands for `%i`.
-        probes: HOST:PORT in place of the one of the unit.
+        root: contains `etc` and `var`.
+        file: the name of the unit's file.
+        instance: the value of `%i`.
+        probes: HOST:PORT instead of the one in the unit.
         quick: commands beside the node's run in this process, for tests that are about something else.
     """
 

@@ -1,4 +1,4 @@
-"""A node with a listener that speaks TLS, and what a connection to it sees."""
+"""A node with a TLS listener, and the certificate that a connection to it sees."""
 
 from __future__ import annotations
 

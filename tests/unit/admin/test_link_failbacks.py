@@ -1,4 +1,4 @@
-"""The steps of a failback, given again: what is known, what has changed meanwhile, whom the source belongs to."""
+"""The steps of a failback, repeated: with known steps, with changes meanwhile, with a source of another link."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ LINK = {"odradek.link.back.bootstrap.servers": "there:9092"}
 
 @dataclass
 class Side:
-    """A cluster: its settings, topics of one id, and what its groups have committed.
+    """A cluster: its settings, topics of one id, and the committed offsets of its groups.
 
     Attributes:
-        loses: whether a change is made, and its answer lost: it is asked for again, and refused.
+        loses: whether a change is made and its response lost: it is requested again, and refused.
     """
 
     topic_id: UUID

@@ -1,4 +1,4 @@
-"""`odradek doctor`: what is decided from facts, without a machine or a cluster that is so bad."""
+"""`odradek doctor`: its findings from given facts, without a machine or a cluster in such a state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`odradek plan`: what follows from a demand, which figures it cites, and that its settings are ones that are taken."""
+"""`odradek plan`: the plan for a demand, the figures that it cites, and its settings, which a node accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The planner of `odradek rebalance`: what it never does, and what it reaches."""
+"""The planner of `odradek rebalance`: the rules that it never breaks, and the balance that it reaches."""
 
 from __future__ import annotations
 

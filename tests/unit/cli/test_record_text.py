@@ -1,4 +1,4 @@
-"""Records as lines and JSON: what is read is what was printed."""
+"""Records as lines and JSON: parsing a printed record gives the same record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines that repeat are counted, and nothing that differs is lost."""
+"""Lines that repeat are counted, and no line that differs is lost."""
 
 from __future__ import annotations
 

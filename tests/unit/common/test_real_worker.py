@@ -1,4 +1,4 @@
-"""The pace of a worker: so many bytes a second, whatever it asks for."""
+"""The pace of a worker: it reads at most so many bytes a second."""
 
 from __future__ import annotations
 

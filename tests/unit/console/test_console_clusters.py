@@ -1,4 +1,4 @@
-"""The file of clusters: what it means, and that what is wrong in it gets a line."""
+"""The file of clusters is parsed, and each error in it gets a line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logins that were begun: what a browser keeps of them, and what of that is believed."""
+"""Logins that were begun: the cookie that a browser keeps, and its verification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page without a web socket: what it asks by itself is no use of its session, what its user does is."""
+"""A page without a web socket: its periodic requests do not prolong its session, and the user's requests do."""
 
 from __future__ import annotations
 

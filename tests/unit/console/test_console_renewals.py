@@ -1,4 +1,4 @@
-"""Tokens that end: when another one is asked for, and what becomes of a session whose issuer says no, or nothing."""
+"""Tokens that expire: the time of their renewal, and sessions whose issuer refuses it or does not answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreateAcls and DeleteAcls: what is refused, what is written, and which entries a filter means."""
+"""CreateAcls and DeleteAcls: refusals, written records, and the ACLs that a filter matches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs: rules, refusals, what is written."""
+"""AlterConfigs and IncrementalAlterConfigs: rules, refusals, written records."""
 
 from __future__ import annotations
 

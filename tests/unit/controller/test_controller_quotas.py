@@ -1,4 +1,4 @@
-"""AlterClientQuotas: what is refused, what is written, and that an entity's changes are made all or not at all."""
+"""AlterClientQuotas: refusals, written records, and changes of an entity, which are made all or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials: what is refused, what is written, and that a user's changes are made all or not at all."""
+"""AlterUserScramCredentials: refusals, written records, and changes of a user, which are made all or not at all."""
 
 from __future__ import annotations
 

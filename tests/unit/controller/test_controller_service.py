@@ -274,7 +274,7 @@ async def test_a_request_is_answered_by_the_method_of_its_api(tmp_path: Path) ->
     assert not service.active
 
 
-# -- what a leadership begins with, and what settings are answered -----------------------------------------------------
+# -- the begin of a leadership, and the described settings -------------------------------------------------------------
 
 
 def test_a_leadership_makes_up_for_what_the_one_before_left_undone() -> None:

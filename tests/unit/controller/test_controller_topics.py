@@ -1,4 +1,4 @@
-"""CreateTopics, CreatePartitions, DeleteTopics: each way to be refused, and what is written otherwise."""
+"""CreateTopics, CreatePartitions, DeleteTopics: each reason for a refusal, and the written records otherwise."""
 
 from __future__ import annotations
 

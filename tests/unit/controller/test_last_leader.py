@@ -1,4 +1,4 @@
-"""The last leader is remembered from the change in which it goes, whatever becomes of the others (KIP-966)."""
+"""The last leader is remembered from the change in which it goes, also if the other replicas change (KIP-966)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The consumer protocol that is embedded in the classic one: which bytes are read as such, and what is written."""
+"""The consumer protocol that is embedded in the classic one: the bytes that are read as such, and those written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lag of groups: what is shown of it, and what is summed up."""
+"""The lag of groups: the metrics of each partition, and the sums."""
 
 from __future__ import annotations
 

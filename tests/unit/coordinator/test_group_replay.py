@@ -24,7 +24,7 @@ def durable(shard: VirtualShard) -> dict[str, Any]:
 
 
 def test_members_keep_their_generation_over_a_restart(shard: VirtualShard) -> None:
-    """KAFKA-5600: what was loaded again did not replace what was there before."""
+    """KAFKA-5600: groups that were loaded again did not replace those that were there before."""
     members, generation_id = shard.stable(3, session_ms=10_000, protocols=[("range", subscription("t"))])
     shard.commit(17, member_id=members[0], generation_id=generation_id)
     shard.advance(9_999)

@@ -1,4 +1,4 @@
-"""Offsets inside transactions, in one shard: what the state knows before the log does, and what comes late."""
+"""Offsets inside transactions, in one shard: state that is ahead of the log, and late requests."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ NO_ID = UUID(int=0)
 
 
 class Offsets:
-    """A shard with group `g`, and what the log beneath it remembers of producers.
+    """A shard with group `g`, and the producer state of its log.
 
-    The log hears of what a turn of the loop wrote only at the turn's end: here never, unless `marker_in_log` says so.
+    The log gets the records of an iteration of the event loop at its end: here never, unless `marker_in_log` is set.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A partition as the log beneath a machine: where it ends, what of it is committed, under which leadership."""
+"""A partition as the log of a state machine: its end offset, its committed offset, and its leadership."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def loaded(machine: Machine) -> list[int]:
 
 
 async def test_a_load_begins_with_the_first_record_that_is_kept(machine: Machine) -> None:
-    """Records were deleted up to the middle of a batch; what is not deleted is state."""
+    """Records were deleted up to the middle of a batch; the others are loaded."""
     machine.append(3)
     machine.append(2)
     assert await loaded(machine) == [0, 1, 2, 3, 4]

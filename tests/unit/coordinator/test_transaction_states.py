@@ -1,4 +1,4 @@
-"""The states of a transactional id: every pair of them, and what each change leaves behind."""
+"""The states of a transactional id: every pair of them, and the fields after each change."""
 
 from __future__ import annotations
 

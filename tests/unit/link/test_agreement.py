@@ -15,7 +15,7 @@ from odradek.log.epoch_cache import EpochCache
 
 @dataclass
 class History:
-    """A log as the epoch of each offset, from the first one ever on; what retention took is below `start`."""
+    """A log as the epoch of each offset, from the first one ever on; offsets below `start` are deleted."""
 
     epochs: list[int]
     start: int = 0

@@ -43,7 +43,7 @@ class NoReasons:
 
 @dataclass
 class World:
-    """The source's log as its epochs, and what was asked of our controller."""
+    """The source's log as its epochs, and the requests to our controller."""
 
     mirrored: MirroredPartition
     epochs: list[int] = field(default_factory=lambda: [3, 3, 8, 8, 8])

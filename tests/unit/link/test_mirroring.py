@@ -1,4 +1,4 @@
-"""A mirror's partition over a real log: what it appends, follows, refuses, and when it stops."""
+"""A mirror's partition over a real log: it appends, follows and refuses batches of the source, and stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's small text files: their bytes, and what is damaged."""
+"""Kafka's small text files: their bytes, and damaged files."""
 
 from __future__ import annotations
 

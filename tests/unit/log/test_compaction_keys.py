@@ -1,4 +1,4 @@
-"""The table of keys of a cleaning: which records are dead, which batches are malformed, and what stays of one."""
+"""The table of keys of a cleaning: dead records, malformed batches, and the records that stay of a batch."""
 
 from __future__ import annotations
 

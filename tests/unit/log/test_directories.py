@@ -1,4 +1,4 @@
-"""Log directories: what the last stop left in one, when one is full, and names that are in the way."""
+"""Log directories: the files of the last stop, full directories, and names that are in the way."""
 
 from __future__ import annotations
 

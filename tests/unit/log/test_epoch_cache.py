@@ -1,4 +1,4 @@
-"""Leader epochs of a log: what is kept when epochs begin, when the log is cut, and what a follower is answered."""
+"""Leader epochs of a log: the entries after a new epoch and after a truncation, and the end of an epoch."""
 
 from __future__ import annotations
 

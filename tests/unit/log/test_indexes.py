@@ -1,4 +1,4 @@
-"""The indexes beside a segment: their bytes, what is found by them, what a cut leaves, and what is damaged."""
+"""The indexes beside a segment: their bytes, look-ups, truncation, and damage."""
 
 from __future__ import annotations
 

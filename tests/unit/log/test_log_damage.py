@@ -1,4 +1,4 @@
-"""Every damage to the files of a log has one answer: what is read afterwards, what is said, and what goes on."""
+"""Every damage to the files of a log has one result: the records that are read then, the log lines, and the state."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Each operation of the disk fails once, wherever that is in the life of a log: what is refused, and what is kept.
+"""Each operation of the disk fails once, at any place in the life of a log: the errors, and the records that stay.
 
-A disk that fails takes its log directory offline, a full one (or no descriptor) refuses and goes on: what is asked
-again then succeeds. Neither passes in silence where anything was to be written or read, and none loses a record.
+A disk that fails takes its log directory offline; a full one (or no descriptor) refuses the operation, which succeeds
+when it is repeated. An error of a read or a write is always reported, and none loses a record.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Clock:
 
 @dataclass
 class Life:
-    """One log with its manager, and what it must hold: the offset and the key of each record."""
+    """One log with its manager, and its expected content: the offset and the key of each record."""
 
     disk: FailingOnce
     sequence: int = 0

@@ -1,4 +1,4 @@
-"""A log on a disk that is full, fails or gives other bytes: what is undone, and what stays."""
+"""A log on a disk that is full, fails or returns other bytes: the changes that are undone, and those that stay."""
 
 from __future__ import annotations
 

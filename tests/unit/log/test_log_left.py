@@ -90,7 +90,7 @@ class SystemCalls:
 
 
 class InlineDisk(RealDisk):
-    """Work off the loop is done at once, so that what happens in its middle happens in this thread."""
+    """A disk that does work off the loop at once, so that a test can act in the middle of it, in this thread."""
 
     def __init__(self, calls: SystemCalls) -> None:
         super().__init__(workers=1)

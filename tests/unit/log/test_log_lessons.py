@@ -60,7 +60,7 @@ def test_the_high_watermark_stays_valid_after_a_full_cut_and_a_roll(home: Home) 
 
 
 def test_gaps_in_offsets_end_no_load_and_no_read(home: Home) -> None:
-    """KAFKA-9065, KAFKA-8764, KAFKA-5413: what compaction leaves out."""
+    """KAFKA-9065, KAFKA-8764, KAFKA-5413: compaction leaves gaps in the offsets of a log."""
     log = home.open(cleanup_policy=("compact",), segment_bytes=300)
     for offset in (0, 3, 1_000, 5_000_000, 5_000_001):
         replicated(log, offset, b"%d" % offset + bytes(80))

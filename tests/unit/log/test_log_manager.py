@@ -1,4 +1,4 @@
-"""All logs of a broker: which of them want to be flushed, and what a full disk does to checkpoints."""
+"""All logs of a broker: flushes, checkpoints, the expiry of producers, and the names of directories."""
 
 from __future__ import annotations
 

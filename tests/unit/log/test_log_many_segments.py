@@ -190,7 +190,7 @@ def test_no_request_costs_more_where_a_log_has_many_segments(homes: dict[int, Ho
     if not is_loaded:
         for home in homes.values():
             home.start_again()
-            # The first of these after a start reads, once, what the indexes of all segments end with, and their names.
+            # The first of these after a start reads, once, the last entries of all indexes, and their names.
             home.list_newest()
             home.fetch_aborted()
     for request in REQUESTS:

@@ -93,7 +93,7 @@ def test_the_first_batch_of_an_epoch_that_a_marker_brought_begins_again(home: Ho
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_a_verification_during_an_end_is_answered_after_its_marker(home: Home, version: int) -> None:
-    """An end is answered before its markers are written; what the producer sends next was refused if they came then."""
+    """EndTxn is answered before its markers are written; a batch that came before them was once refused."""
     log = home.open()
     producers = log.producers
     first = producers.begin_verification(5, 0, supports_epoch_bump=True)

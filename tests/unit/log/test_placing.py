@@ -1,4 +1,4 @@
-"""The directory of a new log: the counts equal those of a full count, whatever comes and goes."""
+"""The directory of a new log: the counts of logs equal those of a full count, after any changes."""
 
 from __future__ import annotations
 

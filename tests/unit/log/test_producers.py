@@ -116,7 +116,7 @@ def test_an_out_of_order_batch_opens_no_transaction(home: Home) -> None:
 
 
 def test_a_fence_outlives_all_that_had_the_epoch_before(home: Home) -> None:
-    """Redpanda 996e138f08: what was dropped with an old epoch's batches was the new epoch that fenced it."""
+    """Redpanda 996e138f08: the new epoch, which fenced the old one, was dropped with the old epoch's batches."""
     log = home.open(segment_bytes=200)
     for data in (numbered(0), numbered(1), marker(epoch=1)):
         append(log, data)
@@ -134,7 +134,7 @@ def test_a_fence_outlives_all_that_had_the_epoch_before(home: Home) -> None:
 
 
 def test_a_cut_takes_producers_back_to_where_they_were(home: Home) -> None:
-    """KAFKA-10706, KAFKA-12153: what was cut off was still known, and what replaced it counted as sent twice."""
+    """KAFKA-10706, KAFKA-12153: truncated batches were still known, and their replacements counted as duplicates."""
     log = home.open()
     append(log, numbered(0), numbered(1), marker(epoch=2), numbered(0, epoch=2))
     truncate_to(log, 1)

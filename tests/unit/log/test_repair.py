@@ -143,7 +143,7 @@ def test_another_hole_in_the_segment_is_not_written_over(home: Home) -> None:
 
 
 def test_batches_written_by_this_process_are_served_unverified(home: Home) -> None:
-    """Readers verify it themselves; what an earlier one wrote is verified once."""
+    """Clients verify batches themselves; batches of an earlier process are verified once."""
     log = filled(home)
     data = bytearray(log.segments[0].path.read_bytes())
     data[SIZE - 1] ^= 1

@@ -1,4 +1,4 @@
-"""The metadata log, what it answers of its batches."""
+"""The metadata log: the ends of its leader epochs, and its errors when the disk fails."""
 
 from __future__ import annotations
 

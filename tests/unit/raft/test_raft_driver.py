@@ -1,4 +1,4 @@
-"""A replica whose disk or program fails, and one that leads no more: what its callers get, and who is notified."""
+"""A replica whose disk or program fails, or that has lost leadership: the results of calls, and the notifications."""
 
 from __future__ import annotations
 

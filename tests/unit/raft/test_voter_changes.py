@@ -1,4 +1,4 @@
-"""Voters that come and go, at the leader: what is refused, how long is waited, and what a replica asks for itself."""
+"""Changes of voters: refusals and waits of the leader, and the requests of a replica for itself."""
 
 from __future__ import annotations
 

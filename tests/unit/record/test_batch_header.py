@@ -1,4 +1,4 @@
-"""The 61 bytes of a batch's header: where each field lies, what it says, and what a broker writes over."""
+"""The 61 bytes of a batch's header: the position and meaning of each field, and the fields that a broker overwrites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The four codecs: their frames, what a cap refuses, what is damaged, and how much memory is taken."""
+"""The four codecs: their frames, the size limit, damaged frames, and the memory that they take."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ DECLARED = {
 
 @pytest.mark.parametrize(("codec", "data", "declared"), DECLARED.values(), ids=DECLARED.keys())
 def test_a_frame_that_declares_too_much_is_not_begun(codec: int, data: bytes, declared: int) -> None:
-    """Its blocks are damaged, so that what is decompressed is CORRUPT_MESSAGE, and what is not INVALID_RECORD."""
+    """Its blocks are damaged: CORRUPT_MESSAGE shows that it was decompressed, and INVALID_RECORD that it was not."""
     assert refused(codec, data, declared - 1) is ErrorCode.INVALID_RECORD
     if declared < LARGEST:
         assert refused(codec, data, declared) is ErrorCode.CORRUPT_MESSAGE

@@ -1,4 +1,4 @@
-"""Control records: markers that end transactions, and what only the metadata log has."""
+"""Control records: markers that end transactions, and those of the metadata log."""
 
 from __future__ import annotations
 

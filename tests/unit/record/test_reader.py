@@ -1,4 +1,4 @@
-"""Batches and records out of bytes: what is read, and what is refused as damaged."""
+"""Batches and records are read from bytes, or refused as damaged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INT64_MAX = 2**63 - 1
 
 ONE, TWO = batch_bytes(record_bytes()), batch_bytes(record_bytes(value=b"longer"))
 EMPTY = batch_bytes(b"", 0)
-# Whole batches, and what stands behind them that is none.
+# Whole batches, and bytes behind them that are no batch.
 SEQUENCES = {
     "nothing": ([], b""),
     "one": ([ONE], b""),

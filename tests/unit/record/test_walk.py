@@ -1,4 +1,4 @@
-"""The quick walk over a batch: what it lets pass is right by the slow one, and it lets pass what clients write."""
+"""The quick walk over a batch accepts only batches that the slow one accepts, and all batches of client libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An old source over real logs: its leader is cut, and what its followers have beyond goes, by whatever epochs."""
+"""An old source over real logs: its leader is truncated, and its followers truncate theirs, with any leader epochs."""
 
 from __future__ import annotations
 

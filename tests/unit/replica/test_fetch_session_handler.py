@@ -1,4 +1,4 @@
-"""The follower's half of a fetch session: what each request names, and what an answer makes of the session."""
+"""The follower's half of a fetch session: the partitions of each request, and the session after each response."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ def compare_cut_log_and_copy(seed: int) -> None:
         if kind < 0.5:
             append(log, b"%05d" % step + bytes(30), epoch=epoch)
         elif kind < 0.6 and log.log_end_offset > log.log_start_offset:
-            # An election that this replica lost: what it had alone is cut, under another leader's epoch.
+            # This replica lost an election: the records that it had alone are truncated, under another leader's epoch.
             truncate_to(log, random.randint(log.log_start_offset, log.log_end_offset))
             epoch += random.randint(1, 2)
             if random.random() < 0.7:

@@ -1,4 +1,4 @@
-"""One partition over a real log: leading, acknowledging, reading, and who is woken when."""
+"""One partition over a real log: leadership, acknowledgements, reads, and the waiting requests that it completes."""
 
 from __future__ import annotations
 

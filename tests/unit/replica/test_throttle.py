@@ -1,4 +1,4 @@
-"""A rate over any time, whatever the sizes of what passes."""
+"""A rate holds over any time, for pieces of any size."""
 
 from __future__ import annotations
 

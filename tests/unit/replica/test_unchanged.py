@@ -29,7 +29,7 @@ LATE_MS = 60_000
 
 @pytest.fixture
 def partition(tmp_path: Path) -> Iterator[Partition]:
-    """Led here, with three records that both followers have; what is committed is all of it."""
+    """A partition that is led here, with three records that both followers have, and so all committed."""
     path = tmp_path / "t-0"
     path.mkdir()
     disk = RealDisk(workers=1)

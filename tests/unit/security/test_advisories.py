@@ -1,4 +1,4 @@
-"""Vulnerabilities that Kafka had: the page that lists them names tests, and what no other test shows of settings."""
+"""Vulnerabilities of Kafka: the page that lists them names existing tests, and settings that no other test checks."""
 
 from __future__ import annotations
 

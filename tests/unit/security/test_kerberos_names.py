@@ -1,4 +1,4 @@
-"""`sasl.kerberos.principal.to.local.rules`: what a principal becomes, and rules that cannot be."""
+"""`sasl.kerberos.principal.to.local.rules`: the name of a principal, and invalid rules."""
 
 from __future__ import annotations
 

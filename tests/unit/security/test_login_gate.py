@@ -1,4 +1,4 @@
-"""One connection's login: what is served when, sessions that end, and logging in again."""
+"""One connection's login: the requests that are served in each state, expired sessions, and re-authentication."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sealed secrets: who can open them, and what is refused. Which settings are secrets."""
+"""Sealed secrets: the keys that open them, refusals, and the settings that are secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table made ready, answers that only say an error, and who may connect."""
+"""The prepared table of handlers, responses that are only an error, and limits of connections by address."""
 
 from __future__ import annotations
 

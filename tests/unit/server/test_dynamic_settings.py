@@ -1,4 +1,4 @@
-"""The settings that count on a node: what was changed at run time, with its secrets opened."""
+"""The effective settings of a node: those changed at run time, with their secrets opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Envelopes: what is written is read again, and what the controller cannot decide is not passed on to the client."""
+"""Envelopes: a written one is read back, and an error that only concerns the controller does not reach the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache of fetch sessions: epochs, what is news, and who makes room for whom."""
+"""The cache of fetch sessions: epochs, changed partitions, and eviction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's names: the table, and what counters gained in the last minute."""
+"""Kafka's names of metrics: the table, and the rates of counters over the last minute."""
 
 from __future__ import annotations
 

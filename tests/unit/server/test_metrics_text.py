@@ -1,4 +1,4 @@
-"""The text of a scrape is what prometheus_client's parser reads back, and what its writer would have written."""
+"""prometheus_client's parser reads the text of a scrape back, and its writer would write the same text."""
 
 from __future__ import annotations
 

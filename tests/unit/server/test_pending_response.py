@@ -1,4 +1,4 @@
-"""A response to come: it ends once, its end is seen at once or in the next iteration, and what waited is released."""
+"""A pending response ends once, its end is seen at once or in the next iteration, and its waits are released."""
 
 from __future__ import annotations
 

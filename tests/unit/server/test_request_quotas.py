@@ -108,7 +108,7 @@ def test_a_connection_that_ends_pays_what_it_owes() -> None:
 
 
 def test_a_client_that_connects_again_waits_for_what_it_used() -> None:
-    """The quota is half of the time, and what it may save up is half a second."""
+    """The quota is half of the time, and its bucket holds half a second."""
     world, work_ms = World(), 500
     assert world.turn(work_ms * NS_OF_A_MS) == 0
     world.leave()

@@ -1,4 +1,4 @@
-"""Bytes into frames: whatever the pieces, the same frames come out, and nothing is reserved for a mere promise."""
+"""Pieces of any size give the same frames, and no memory is reserved for bytes that a length only announces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of what crosses a link: what they have, and what is refused."""
+"""The filters of a link: the names that they match, and filters that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of links: what is read of them, and what is refused."""
+"""Settings of links are parsed, or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers of settings, what may be altered, and what is described."""
+"""Layers of settings, the settings that may be altered, and their descriptions."""
 
 from __future__ import annotations
 

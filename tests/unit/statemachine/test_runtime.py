@@ -33,7 +33,7 @@ class Counter:
         return Result([(f"many-{number}", self.values.get("a", 0)) for number in range(count)], self.values.get("a", 0))
 
     def add_in_steps(self, name: str, steps: int, *, record_count: int = 1) -> Steps[tuple[str, int], int]:
-        """Yields `steps` times; what it decides in the end depends on what it read in the beginning."""
+        """Yield `steps` times; the record at the end depends on the value that was read at the beginning."""
         value = self.values.get(name, 0) + 1
         for _ in range(steps):
             self.events.append("step")

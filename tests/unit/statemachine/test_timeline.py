@@ -1,4 +1,4 @@
-"""The undo journal: what was marked comes back exactly."""
+"""The undo journal restores exactly the state at a mark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check for what makes two runs of one seed differ: what it must find, and what it must let pass."""
+"""The check for code that makes two runs of one seed differ: code that it must find, and code that it must accept."""
 
 from __future__ import annotations
 
