@@ -47,7 +47,7 @@ def measure(program: Path, contestant: Contestant, cell: Cell, topic: str, secon
 
 
 def one_round(program: Path, contestants: list[Contestant], rows: list[Row], index: int, seconds: float) -> None:
-    """Every cell once against each broker, one right after the other; the first one changes from round to round.
+    """Run every cell once against each broker, one right after the other; the first one alternates.
 
     A round with index 0 warms both up and is not kept.
     """

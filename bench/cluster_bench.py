@@ -229,7 +229,7 @@ def on_five_nodes(program: Path, rows: list[Row], rounds: Rounds, seconds: float
 
 
 def one_round(trios: list[Trio], rows: list[Row], index: int, seconds: float) -> None:
-    """Every cell once against each cluster; the first one alternates."""
+    """Run every cell once against each cluster; the first one alternates."""
     for position, row in enumerate(rows):
         if row.cell.once and index > 1:
             continue

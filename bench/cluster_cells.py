@@ -170,7 +170,7 @@ def clean_stop(trio: Trio, name: str, seconds: float) -> float:
 
 
 def rolling_restart(trio: Trio, name: str, seconds: float) -> float:
-    """Each node is stopped in good order and started again: the longest wait of producers, one a leader."""
+    """Restart each node cleanly; return the longest wait of producers, of which each leader has one."""
     order = [[*NODES[index:], *NODES[:index]] for index in range(len(NODES))]
     topic = NewTopic(name, len(NODES), replica_assignment=order, config={"min.insync.replicas": "2"})
     trio.admin.create_topics([topic])[name].result(60)

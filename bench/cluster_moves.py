@@ -115,7 +115,7 @@ def _spread(trio: Trio, name: str, count: int) -> None:
 
 
 def _move(trio: Trio, name: str, count: int) -> float:
-    """Each copy set goes two nodes on, so that one node stays; seconds until nothing moves any more."""
+    """Move each replica set two nodes on, so that one node stays; return the seconds until all moves have ended."""
     nodes = sorted(trio.nodes)
     assert len(nodes) > COPIES
     partitions = [

@@ -98,7 +98,7 @@ class CodecCost(NamedTuple):
 
 
 def measure() -> list[CodecCost]:
-    """Every message, both ways, by all three codecs."""
+    """Measure encoding and decoding of every message by all three codecs."""
     cases = [
         ("Produce request v9, 1 partition", produce_request(), 9, 5),
         ("Fetch request v17, 100 partitions", fetch_request(), 17, 60),

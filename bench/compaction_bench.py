@@ -133,7 +133,7 @@ def time_of_cleaning(kafka: ApacheKafka, who: str) -> float:
 
 
 def measure(home: Path, codec: str, record_count: int, rounds: int) -> Result:
-    """Both brokers over the same files, in turn."""
+    """Measure both brokers over the same files, in turn."""
     kafka = made_by_kafka(home / f"node-{codec}")
     size_bytes = fill(kafka.data_dir / f"{TOPIC}-0", codec, record_count)
     fresh = home / f"fresh-{codec}"

@@ -226,7 +226,7 @@ async def _find(connection: Connection, group: str) -> None:
 
 
 async def _assign_at_once(connection: Connection, group: str) -> None:
-    """No two changes of this group are gathered into one assignment (KIP-1263)."""
+    """Set the group's assignment interval to 0, so that each change gets its own assignment (KIP-1263)."""
     config = AlterableConfig(name="consumer.assignment.interval.ms", config_operation=0, value="0")
     resource = AlterConfigsResource(resource_type=ResourceType.GROUP, resource_name=group, configs=[config])
     request = IncrementalAlterConfigsRequest(resources=[resource])

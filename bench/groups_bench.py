@@ -135,7 +135,7 @@ def prepare(contestant: Contestant) -> None:
 
 
 def one_round(contestants: list[Contestant], rows: list[Row], index: int, seconds: float) -> None:
-    """Every cell once against each broker; the first one alternates. Round 0 warms both up and is not kept."""
+    """Run every cell once against each broker; the first one alternates. Round 0 warms both up and is not kept."""
     for position, row in enumerate(rows):
         seen: dict[str, float] = {}
         for contestant in contestants if index % 2 else reversed(contestants):

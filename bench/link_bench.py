@@ -125,7 +125,7 @@ class Sites:
         odradek(self.here.bootstrap, "links", "create", LINK_NAME, "--source", self.source.bootstrap)
 
     def stop(self) -> None:
-        """Both brokers."""
+        """Stop both brokers."""
         self.source.broker.stop()
         self.here.broker.stop()
 
@@ -177,7 +177,7 @@ def delete_topic(bootstrap: str, topic: str) -> None:
 
 
 def fill(bootstrap: str, topic: str, load: Load) -> None:
-    """All records of a load, over all partitions, in batches as librdkafka makes them."""
+    """Produce all records of a load, over all partitions, in batches as librdkafka makes them."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": load.compression})
     if load.compression == "none":
         noise = Random(7).randbytes(1 << 20)
@@ -294,7 +294,7 @@ def live(sites: Sites, who: str, topic: str, seconds: float) -> tuple[list[float
 
 
 def write_at_rate(bootstrap: str, topic: str, seconds: float) -> None:
-    """Each record has the moment at which it was due, so that a late one is not left out."""
+    """Produce records that contain the time at which they were due, so that a late one counts as late."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     due = time.monotonic_ns()
     for index in range(int(seconds * LIVE_RATE)):

@@ -38,10 +38,10 @@ def cells(count: int) -> Sequence[tuple[str, str]]:
 
 
 def measure(new_home: NewHome, folder: Path, who: str, count: int) -> list[float | None]:
-    """All cells of one broker in one round; `GIVE_UP_S` where it gave up, None for what would have come after that.
+    """Measure all cells of one broker in one round: `GIVE_UP_S` for one that it did not finish, None for later ones.
 
     Args:
-        new_home: over a directory that is not there yet.
+        new_home: makes a home over a directory that does not exist yet.
     """
     seen: list[float | None] = [None] * len(cells(count))
     with new_home(folder) as home:

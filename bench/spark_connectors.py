@@ -237,7 +237,7 @@ class Bench:
         return Row(what, f"{theirs:.0f} ms", f"{ours:.0f} ms", f"{theirs / ours:.2f}")
 
     def sink_row(self, sink: str, what: str) -> Row | None:
-        """None where the sink is not here."""
+        """The row of a sink; None if it is not installed."""
         with self.sink_options(sink) as options:
             return None if options is None else self.row(what, partial(self.into_table, options), (OURS,))
 

@@ -86,7 +86,7 @@ class Probe:
 
 
 def create(node: Node, partitions: int) -> None:
-    """All partitions in one request."""
+    """Create all partitions in one request."""
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
     for made in admin.create_topics([NewTopic(MANY, partitions, 1)], request_timeout=TIMEOUT_S).values():
         made.result(TIMEOUT_S)
@@ -103,7 +103,7 @@ def write(node: Node, partitions: int) -> None:
 
 
 def read(node: Node, partitions: int) -> None:
-    """A record of each, by one consumer with all of them."""
+    """Read a record of each partition, with one consumer of all of them."""
     consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "all", "enable.auto.commit": False})
     consumer.assign([TopicPartition(MANY, partition, 0) for partition in range(partitions)])
     left, deadline = set(range(partitions)), time.monotonic() + TIMEOUT_S
@@ -116,13 +116,13 @@ def read(node: Node, partitions: int) -> None:
 
 
 def list_topics(node: Node, _: int) -> None:
-    """Every partition's metadata, some times over, by clients that begin."""
+    """Request the metadata of every partition several times, each time with a new client."""
     for _ in range(5):
         AdminClient({"bootstrap.servers": node.bootstrap}).list_topics(timeout=TIMEOUT_S)
 
 
 def delete(node: Node, _: int) -> None:
-    """The topic, and the time until its files are gone."""
+    """Delete the topic, and wait until its files are gone."""
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
     admin.delete_topics([MANY], request_timeout=TIMEOUT_S)[MANY].result(TIMEOUT_S)
     deadline = time.monotonic() + TIMEOUT_S
@@ -131,7 +131,7 @@ def delete(node: Node, _: int) -> None:
 
 
 def rest(_: Node, __: int) -> None:
-    """Retention, checkpoints and flushes come round."""
+    """Wait, so that retention, checkpoints and flushes run."""
     time.sleep(8)
 
 

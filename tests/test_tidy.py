@@ -314,7 +314,7 @@ def test_files_that_pages_name_exist() -> None:
 
 
 def test_tests_that_pages_name_exist() -> None:
-    """Each `test_x.py::TestClass::test_name` of a page, with or without the folder and the class."""
+    """A page names tests as `test_x.py::TestClass::test_name`, with or without the folder and the class."""
     named = re.compile(r"\b(?:tests/[\w/]+/)?(test_\w+\.py)::(?:(Test\w+)(?:::)?)?(test_\w+)?")
     texts = {path.name: path.read_text() for path in python_files(ROOT / "tests")}
     gone = [

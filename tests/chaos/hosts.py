@@ -56,7 +56,7 @@ class Hosts:
         run("ip", "link", "set", self._own_link, "up")
 
     def remove(self) -> None:
-        """All of it; processes inside must have ended."""
+        """Remove all namespaces and links; processes inside must have ended."""
         commands = [("ip", "link", "del", self._own_link)]
         commands += [("ip", "netns", "del", self._name(address)) for address in self.addresses]
         commands.append(("ip", "netns", "del", f"{self._prefix}-hub"))
@@ -83,12 +83,12 @@ class Hosts:
         self._cuts.add((sender, receiver))
 
     def cut_both(self, one: str, other: str) -> None:
-        """Nothing passes between the two."""
+        """Cut both directions between the two."""
         self.cut(one, other)
         self.cut(other, one)
 
     def heal(self) -> None:
-        """All ways are open."""
+        """Open all directions again."""
         for sender, receiver in sorted(self._cuts):
             run("ip", "-n", self._name(sender), "neigh", "del", receiver, "dev", "eth0")
         self._cuts.clear()

@@ -100,7 +100,7 @@ def killed_leader(world: World, rounds: int) -> None:
 
 
 def rolling(world: World, rounds: int) -> None:
-    """Each node is stopped in good order and started again, one after the other; no request may be refused."""
+    """Each node is stopped cleanly and started again, one after the other; no request may be refused."""
     for _ in range(rounds):
         for node in world.cluster.brokers:
             world.reported(f"node {node.node_id} restarts")

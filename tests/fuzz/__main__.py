@@ -81,7 +81,7 @@ def under_atheris(target: Target, seconds: int, seed: int, failures: Failures) -
 
 
 class Failures:
-    """Each bug once, with the shortest input that shows it, written into the corpus."""
+    """Collects each bug once, and writes the shortest input that shows it into the corpus."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -183,7 +183,7 @@ def run_damaged_log(script: bytes) -> None:
 
 
 def _use(log: Log) -> None:
-    """Every request to the log is answered or refused; it never fails, and its batches are whole."""
+    """Check that every request to the log is answered or refused and never fails, and that its batches are whole."""
     for offset in range(log.log_start_offset, min(log.log_end_offset, log.log_start_offset + 200), 7):
         try:
             log.read(offset, max_bytes=300)
@@ -209,7 +209,7 @@ def _check_sealed(whole: bytes) -> None:
 
 
 def _append_and_restart(manager: LogManager, disk: SimDisk, log: Log, whole: bytes) -> None:
-    """New batches follow, and a restart finds all of it."""
+    """Append new batches, and check that a restart finds everything."""
     end = log.log_end_offset
     # The epoch in a batch's header is not under its checksum, so damage may have raised the last one.
     epoch = min(log.epochs.latest_epoch + 1, 2**31 - 1)

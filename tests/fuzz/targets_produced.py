@@ -20,7 +20,7 @@ RULES = BatchRules(max_decompressed_bytes=CAP_BYTES)
 
 
 def generate_produced(rng: Random) -> bytes:
-    """Some batches, each behind its length: of one producer in order, of anybody, of liars."""
+    """Some batches, each behind its length: in order from one producer, from any producers, and with wrong headers."""
     pieces, sequence = [], 0
     for _ in range(rng.randrange(1, 6)):
         if rng.random() < 0.5:

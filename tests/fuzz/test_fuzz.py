@@ -1,4 +1,4 @@
-"""Every target from a fixed seed: `FUZZ_SECONDS` of each kind of input, a minute of each target in the slow suite.
+"""Runs every target from a fixed seed: `FUZZ_SECONDS` for each kind of input, a minute for each target in slow tests.
 
 `make fuzz` runs them for long. The other half of the targets is in `test_fuzz_more.py`.
 """

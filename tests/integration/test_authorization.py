@@ -240,7 +240,7 @@ def test_a_change_is_in_force_for_open_connections(node: NodeThread) -> None:
 
 
 def test_a_controller_without_permissions_is_no_controller_yet(node: NodeThread) -> None:
-    """While it starts it could only deny, and a node that may do all would take that for an answer."""
+    """A starting controller could only deny, and a node with all permissions would take that for a final answer."""
 
     async def install() -> None:
         node.broker.services.authorizer = StandardAuthorizer(["User:admin"])

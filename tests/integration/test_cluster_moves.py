@@ -43,7 +43,7 @@ def partitions(cluster: ProcessCluster, topic: str) -> dict[int, dict[str, Any]]
 
 
 def assert_values(cluster: ProcessCluster, topic: str, count: int, written: list[bytes]) -> None:
-    """Each record is stored once; a new leader may learn a moment later how far consumers may read."""
+    """Wait until each record is there once; a new leader may learn the high watermark a moment later."""
 
     def found() -> list[bytes]:
         return sorted(message.value() or b"" for message in read_all(cluster.bootstrap_servers, topic, count))

@@ -94,7 +94,7 @@ class Load(threading.Thread):
 
 
 class Topics:
-    """All topics of a cluster, made and deleted: once each, however often a broker has to ask the controller."""
+    """Creates and deletes the topics of a cluster: each once, even if a broker repeats its request."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})

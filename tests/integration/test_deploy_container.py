@@ -90,7 +90,7 @@ def test_the_container_runs_where_nothing_else_is_writable(tmp_path: Path) -> No
 @pytest.mark.timeout(900)
 @needs_namespaces
 def test_the_image_is_built_and_runs(tmp_path: Path) -> None:
-    """Each COPY and RUN of the first stage, by another user, from a project that it cannot write to."""
+    """Another user runs each COPY and RUN of the first stage, from a project that it cannot write to."""
     container = Containerfile()
     space = Namespace(tmp_path, container.user)
     folder = "/opt"

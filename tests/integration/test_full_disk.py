@@ -246,7 +246,7 @@ def numbered(number: int) -> bytes:
 
 
 def found_by_offset_and_time(calls: Calls, topic: str, count: int) -> None:
-    """Each fiftieth record is found through the index of offsets and that of times, and the last one."""
+    """Check that both indexes find each fiftieth record, and the last one."""
     assert calls.list_end(topic) == count
     for number in [*range(0, count, 50), count - 1]:
         value = values_in(calls.read(topic, number, max_bytes=1).records)[0]

@@ -69,7 +69,7 @@ def record(delta: int, *, value: bytes = b"v" * 30, time_delta: int = 0, tail: b
 
 
 def records(count: int = RECORDS, changed: Callable[[int], bytes] = record) -> bytes:
-    """All as they should be, but for one in the middle."""
+    """The bytes of valid records, with a changed one in the middle."""
     middle = count // 2
     return b"".join(changed(each) if each == middle else record(each) for each in range(count))
 

@@ -322,7 +322,7 @@ def test_a_newline_in_the_name_of_a_certificate_forges_no_line(node: LiarsNode, 
 
 @pytest.mark.parametrize("name", [x509.Name([]), common("*"), common(" "), common("ANONYMOUS"), common("alice")])
 def test_a_certificate_makes_no_one_else(node: LiarsNode, certificates: Certificates, name: x509.Name) -> None:
-    """Neither the super user ANONYMOUS, nor a user of another listener, nor everybody."""
+    """Such a client is neither the super user ANONYMOUS, nor a user of another listener, nor `User:*`."""
     allow(node, "User:alice")
     with certified(certificates, name, node.mutual_port) as wire:
         assert described(wire) == DENIED

@@ -69,7 +69,7 @@ def test_ctrl_c_stops_in_good_order(tmp_path: Path) -> None:
 
 
 def test_a_stop_waits_for_no_topic_that_somebody_asked_for(tmp_path: Path) -> None:
-    """While the whole cluster stops there is no controller to make it, and the broker asked on for a minute."""
+    """Without a controller no one creates the topic, and a stopping broker once repeated its request for a minute."""
     with Cluster(tmp_path, brokers=1, controllers=1) as cluster:
         (broker,), (controller,) = cluster.brokers, cluster.controllers
         metadata(broker)

@@ -120,7 +120,7 @@ class Host:
         return any(each["broker"] == number and each["fenced"] for each in brokers)
 
     def carry_out_section(self, name: str, *, restarts: bool) -> None:
-        """All blocks of a section, or those that restart no node."""
+        """Run all blocks of a section, or only those that restart no node."""
         for block in blocks()[name]:
             if not restarts and re.search(r"systemctl (restart|stop)", "\n".join(block)):
                 continue

@@ -301,8 +301,8 @@ def given_to_readers(node: NodeProcess) -> float:
 def test_damaged_batches_are_fetched_again(cluster: ProcessCluster) -> None:
     """Both followers have other batches damaged when the leader dies: readers get all, from the one or the other.
 
-    Each has a batch without its frame, and damage in the batch behind it. A reader asks for that one first, and the
-    index knows where it is.
+    Each has a batch with a damaged header, and damage in the batch behind it. A reader fetches that one first, and the
+    index has its position.
     """
     load = Load(cluster)
     load.write(3)

@@ -1,4 +1,4 @@
-"""Every broker setting that Kafka changes at run time and that is honoured: a change is what its part goes by."""
+"""A change of each honoured broker setting that Kafka changes at run time takes effect in its part of the broker."""
 
 from __future__ import annotations
 

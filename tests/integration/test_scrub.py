@@ -26,7 +26,7 @@ def value(number: int) -> bytes:
 
 
 def fill(servers: str) -> None:
-    """Some segments of a megabyte, a batch for each record."""
+    """Produce some segments of a megabyte, with a batch for each record."""
     producer = Producer({"bootstrap.servers": servers, "acks": "all", "batch.num.messages": 1, "linger.ms": 0})
     for number in range(COUNT):
         producer.produce(TOPIC, value(number))

@@ -105,7 +105,7 @@ def blocks(section: str = PAGE) -> list[str]:
 
 
 def test_a_secured_cluster_in_fifteen_minutes(tmp_path: Path) -> None:
-    """Each command of the section, in its order, in a shell in an empty directory."""
+    """The commands of the section work, in their order, in a shell in an empty directory."""
     section = PAGE[PAGE.index("## A cluster with TLS") : PAGE.index("## TLS")]
     ports = {port: str(free_port()) for port in ("9092", "9093", "9094")}
     for name, text in re.findall(r"```properties\n# (\S+)\n(.*?)```", section, re.DOTALL):

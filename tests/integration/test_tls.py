@@ -112,7 +112,7 @@ def test_a_client_in_plain_text_is_refused_with_the_reason(node: TlsNode) -> Non
 
 
 def test_clients_that_do_not_read_hold_little_memory(node: TlsNode, certificates: Certificates) -> None:
-    """Each has asked for megabytes, twice, and read no more than a beginning."""
+    """Each client has requested megabytes, twice, and has read no more than the first bytes."""
     topic, readers = fresh_name(), 40
     produce(certificates.client(), node.tls_address, topic, [bytes(500_000)] * 20)
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=10_000_000)

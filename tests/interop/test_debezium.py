@@ -146,7 +146,7 @@ def comparable(message: Message, prefix: str) -> tuple[Any, ...]:
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Each scalar with its place, so that a failure shows what differs and no more."""
+    """Each scalar with its path, so that a failure shows only the differences."""
     if isinstance(value, dict) and value:
         for name, each in value.items():
             yield from leaves(each, f"{path}.{name}")

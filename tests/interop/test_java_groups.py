@@ -95,7 +95,7 @@ RESET = ("--reset-offsets", "--group", GROUP, "--topic", TOPIC)
     ids=lambda value: value[0],
 )
 def test_a_dry_run_of_a_reset(broker: Node | ApacheKafka, where: tuple[object, ...], expected: list[str]) -> None:
-    """All ways to say where to."""
+    """The reset is tried with all options that name a target."""
     commit(broker, GROUP, 40, 60)
     assert column(groups(broker, *RESET, *where, "--dry-run"), "NEW-OFFSET") == expected
 

@@ -186,7 +186,7 @@ def printed(folder: Path) -> str:
 def must_pass(
     test: str, client: Mapping[str, str], folder: Path, environment: Mapping[str, str] | None = None
 ) -> Outcome:
-    """Some of these tests measure time: each has three tries."""
+    """Run a test until it passes, three times at most, because some of these tests measure time."""
     for _ in range(TRIES):
         outcome = run(test, client, folder, environment)
         if outcome.status == "PASSED":

@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def _import_changed() -> None:
-    """All changed modules are there before a box closes: inside no code may look for files."""
+    """Import all changed modules before the sandbox begins, as code inside may not look for files."""
     for path in sorted(Path(os.environ["MUTANT_CODE"]).iterdir()):
         if path.name.startswith("odradek"):
             importlib.import_module(path.name)

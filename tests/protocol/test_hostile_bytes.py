@@ -29,7 +29,7 @@ HUGE = (
 
 
 def samples(cls: type[Message]) -> Iterator[tuple[int, bytes]]:
-    """Every version, and the newest one, which has all fields, with random values too."""
+    """(version, bytes) of a sample of every version; the newest one, which has all fields, with random values, too."""
     for version in cls.VERSIONS.versions():
         yield version, encode(sample(cls, version, "plain"), version)
     yield version, encode(sample(cls, version, "random"), version)

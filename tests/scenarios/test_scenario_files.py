@@ -1,4 +1,4 @@
-"""Every scenario file prints what it says."""
+"""Every scenario file prints its expected output."""
 
 from __future__ import annotations
 

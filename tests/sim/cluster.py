@@ -53,7 +53,7 @@ class ManyNodes(OneNode):
 
     @classmethod
     def draw(cls, random: Random, without: frozenset[str]) -> faults.Swarm:
-        """Every copy has others: machines may also lose their disks."""
+        """Draw faults, those with which machines lose their disks included, since every replica has others."""
         return faults.draw(random, without, copies=True)
 
     @classmethod
@@ -102,7 +102,7 @@ class ManyNodes(OneNode):
         return self._watching
 
     async def converge(self) -> None:
-        """All nodes know the same metadata, and every partition has all its copies in sync."""
+        """Wait until all nodes have the same metadata, and every partition has all its replicas in sync."""
         await self._agree()
         if type(self) is ManyNodes:  # the worlds that build on this one have other things to show
             brokers = [machine for machine in self.world.machines.values() if machine.is_broker]

@@ -102,7 +102,7 @@ class ClusterWorld(World):
         return None
 
     def _partitions(self) -> list[PartitionImage]:
-        """All of them, as the active controller knows them; none where no controller is active."""
+        """All partitions, as the active controller knows them; none if no controller is active."""
         image = self.active_image()
         topics = () if image is None else image.topics_by_id.values()
         return [each for topic in topics for each in topic.partitions.values()]

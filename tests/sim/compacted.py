@@ -96,7 +96,7 @@ class KeyWriter(Producer):
                 return found
 
     def judge(self, records: list[Record]) -> None:
-        """Each key reads as it was left, and nothing moved."""
+        """Check that each key reads as it was left, and that no record has another offset."""
         final: dict[bytes, Record] = {}
         highest = -1
         for record in records:

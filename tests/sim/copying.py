@@ -183,7 +183,7 @@ class CopyingCluster(ManyNodes):
         return [self._copying]
 
     async def converge(self) -> None:
-        """All is copied, and then all nodes agree."""
+        """Wait until everything is copied, and then until all nodes agree."""
         assert self._copying is not None
         await self._copying.finish()
         await super().converge()

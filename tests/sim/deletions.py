@@ -202,9 +202,9 @@ class Remover(ChaosClient):
     # -- in the end -------------------------------------------------------------------------------------------------
 
     async def _verify(self, name: str, topic: Passing, until_s: float) -> None:
-        """All acknowledged records are there, but for those that may be deleted. Raises OdradekError.
+        """Check that all acknowledged records are there, except those that may be deleted. Raises OdradekError.
 
-        A leader that was cut off may not know yet that it is none, nor what was written since: until then it is asked
+        A leader that was cut off may not know yet that another one leads and has newer records: until then it is asked
         again.
         """
         if (await self.cluster.topic(name)).topic_id != topic.topic_id:

@@ -96,7 +96,7 @@ class FailingBack(Client):
         self._address = ",".join(f"{host}:{PORT}" for host in there.machines)
 
     async def run(self) -> None:
-        """All of them, one after the other."""
+        """Run all failbacks, one after the other."""
         if not self._failbacks:
             return
         link = bootstrap_key(BACK), admin.ConfigOperation.SET, self._address

@@ -197,7 +197,7 @@ class HostsCluster(ManyNodes):
             self.world.machines[f"node-{node_id}"].settings["broker.host"] = f"host-{host + 1}"
 
     async def before_topics(self, admin: Admin) -> None:
-        """All brokers are there when replicas are placed, those of committed offsets, too."""
+        """Wait until all brokers are there, before replicas are placed, those of __consumer_offsets included."""
         world = self.world
         assert isinstance(world, HostsWorld)
         ids = {machine.node_id for machine in world.machines.values()}

@@ -286,7 +286,7 @@ class KeyedCluster(TransactionalNode, ManyNodes):
         await reader.read_twice()
 
     async def converge(self) -> None:
-        """Each copy is as good as any: it is read from every broker while the others do without the one before."""
+        """Read the topic from each broker in turn, while the one before is killed: every replica must be as good."""
         await ManyNodes.converge(self)
         for machine in [each for each in self.world.machines.values() if each.is_broker]:
             self.world.report(f"kill -9 {machine.name}, to read from the others")

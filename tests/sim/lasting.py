@@ -172,7 +172,7 @@ class LastingCluster(ProducersCluster):
         return [self._reader, Onlooker(self.world, "onlooker", 10, self.recorder, partitions=_keys(), sessions=False)]
 
     async def converge(self) -> None:
-        """All is read that is there, aborted or not."""
+        """Read all records, aborted ones included, to the end."""
         assert self._reader is not None
         while True:
             try:

@@ -136,7 +136,7 @@ class Operator(ChaosClient):
         self.world.count("records deleted")
 
     async def finish(self) -> None:
-        """Each request is whole by itself."""
+        """Do nothing: each request is complete by itself."""
 
 
 class LinkAdmin(ChaosClient):

@@ -44,7 +44,7 @@ UNDISPOSED: dict[SimLoop, None] = {}
 
 
 class SimulationStalledError(AssertionError):
-    """Nothing will ever happen again though a task still waits, or time does not pass though callbacks run."""
+    """No callback will ever run again though a task still waits, or time does not advance though callbacks run."""
 
 
 class RunTooLongError(TimeoutError):
@@ -322,10 +322,10 @@ class SimLoop(asyncio.BaseEventLoop):
         return waiting.report(waits)
 
     def _process_events(self, event_list: Any) -> None:
-        """There is no selector, so there are no events."""
+        """Do nothing: there is no selector, so there are no events."""
 
     def _write_to_self(self) -> None:
-        """There is no selector to wake."""
+        """Do nothing: there is no selector to wake."""
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         future = context.get("future")
@@ -424,7 +424,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.dispose()
 
     def __del__(self) -> None:
-        """No warning where one did not run: there is no selector and no descriptor that could leak."""
+        """Give no warning for a loop that was not closed: it has no selector and no descriptor that could leak."""
 
 
 async def _is_continued(point: str) -> None:

@@ -235,7 +235,7 @@ class Member(Reader):
         await self._sync(connection, joined, self._assignments(joined) if leads else [])
 
     def _assignments(self, joined: JoinGroupResponse) -> list[sync_group_request.SyncGroupRequestAssignment]:
-        """Every partition to one of the members that subscribe to its topic, as the group's leader decides."""
+        """The assignments of the group's leader: every partition to one of the members that subscribe to its topic."""
         given: dict[str, dict[str, list[int]]] = {each.member_id: {} for each in joined.members}
         for topic, count in sorted(self._topics.items()):
             takers = [each.member_id for each in joined.members if topic in decode_subscription(each.metadata)]

@@ -1,7 +1,7 @@
-"""Nothing grows without a limit: tasks, connections and timers of a host, and every container that a broker holds.
+"""Checks that nothing grows without a limit: tasks, connections and timers of a host, and all containers of a broker.
 
-A run has a few thousand requests, so what keeps one entry of each and lets none go is soon above these limits, which
-are two or three times what good runs need.
+A run has a few thousand requests, so a container that keeps an entry for each of them is soon above these limits, which
+are two or three times the numbers of good runs.
 """
 
 from __future__ import annotations

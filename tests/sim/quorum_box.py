@@ -182,7 +182,7 @@ class QuorumRun(Scenario):
 
     @classmethod
     def draw(cls, random: Random, without: frozenset[str]) -> faults.Swarm:
-        """No disk fails; some are full."""
+        """Draw faults without failing disks; disks may be full."""
         swarm = faults.draw(random, without)
         for kind in faults.DISK_ERRORS:
             setattr(swarm.disk, kind, 0.0)

@@ -76,7 +76,7 @@ class Mover(ChaosClient):
             await self._drain(self.random.choice(self.brokers), end=False)
 
     def leave_alone(self, broker: int) -> None:
-        """Nothing is moved to a broker any more that is about to leave."""
+        """Move no replica to a broker any more, as it is about to leave."""
         self.brokers = tuple(each for each in self.brokers if each != broker)
         self._drained.pop(broker, None)
 

@@ -308,7 +308,7 @@ class World:
         self._restart(machine)
 
     def _check_stopped(self, machine: Machine, stopping: asyncio.Task[None]) -> None:
-        """Every task has an owner that ends it: a process that stopped in good order has none left but its own."""
+        """Check that a process which has stopped cleanly has no task left but its own: each task has an owner."""
         own = f"{machine.name} start {machine.starts}"
         left = [task for task in self.loop.tasks_of(machine.name) if task is not stopping and task.get_name() != own]
         if left:

@@ -143,7 +143,7 @@ class Query:
         check(answer.error_code, "InitProducerId")
 
     def check(self, batches: int) -> None:
-        """Each row is there once, and those of a key are in their order."""
+        """Check that each row is there once, and that those of a key are in their order."""
         found: dict[bytes, list[int]] = {}
         for message in read_committed(self.bootstrap, self.topic, PARTITIONS):
             found.setdefault(message.key() or b"", []).append(int(message.value() or b""))

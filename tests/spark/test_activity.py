@@ -59,7 +59,7 @@ def test_lines_are_the_same_each_time_and_have_one_outage() -> None:
 
 
 def run(spark: Any, bootstrap: str, folder: Path) -> None:
-    """All three queries, one after another, until each has read what there is."""
+    """Run all three queries, one after another, until each has read all records."""
     rows = {name: pipeline.hits(spark, bootstrap, name) for name in ("lake", "sessions", "rates")}
     assert pipeline.lake(rows["lake"], folder, availableNow=True).awaitTermination(400)
     assert pipeline.sessions(rows["sessions"], folder, availableNow=True).awaitTermination(400)

@@ -314,7 +314,7 @@ def test_a_topic_that_is_recreated_before_its_tasks_run(odradek: str, topic: str
 
 
 def test_a_topic_that_is_recreated_with_more_partitions(odradek: str, topic: str) -> None:
-    """No partition of it is read before all are at their beginning, also one at offset 0 and one that is new."""
+    """No partition is read until all begin at their start, which includes one at offset 0 and a new one."""
     create_topic(odradek, topic, 2)
     partition_0 = {"partitioner": "consistent", "sticky_partitioning_linger_ms": 0}
     produce_all(odradek, topic, [(b"a", b"%d" % number) for number in range(10)], **partition_0)
@@ -397,7 +397,7 @@ def test_a_broker_that_knows_another_topic_of_the_name(
 
 
 def test_brokers_that_do_not_know_ids_of_topics(odradek: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a cluster is taken over Kafka 2.8: that a broker has no id is not that the topic is another one."""
+    """During an upgrade past Kafka 2.8 some brokers have no topic ids: that does not mean another topic."""
     create_topic(odradek, topic)
     numbered(odradek, topic, range(10))
     settings = ClientSettings.parse({"bootstrap.servers": odradek, "client.id": "of-ids"})
@@ -416,7 +416,7 @@ def test_brokers_that_do_not_know_ids_of_topics(odradek: str, topic: str, monkey
 
 
 def test_a_topic_that_is_deleted_between_tasks_and_commit(odradek: str, topic: str, tmp_path: Path) -> None:
-    """Nothing of the batch is written, also not to the topic that is still there; created again, the batch fits."""
+    """No record of the batch is written, not even to the remaining topic; once recreated, the topic gets the batch."""
     for name in (f"{topic}-a", f"{topic}-copy"):
         create_topic(odradek, name, 2)
     made: Any = stream_writer({"kafka.bootstrap.servers": odradek, "checkpointLocation": str(tmp_path)}, ROUTED, False)

@@ -64,7 +64,7 @@ def test_the_driver_is_killed_in_a_step(
 def test_two_drivers_on_one_checkpoint(
     job: Any, odradek: str, topic: str, tmp_path: Path, copies: list[Copies]
 ) -> None:
-    """Both work: the second one with a batch ends, by an error of Spark or of the sink."""
+    """Both drivers work; the one that is second with a batch ends with an error of Spark or of the sink."""
     (store,) = copies
     numbered(odradek, topic, range(1000))
     first = job("--forever")

@@ -1,7 +1,7 @@
 """Every option of Spark's Kafka source and sink, as Spark 4.3 documents them, has its place here.
 
-It is honoured under its name, with Spark's default; or it is refused, or taken with a warning that says what there is
-instead. None is passed over in silence.
+It is honoured under its name, with Spark's default; or it is refused, or accepted with a warning that names the
+replacement. None is ignored in silence.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ def test_a_standby_goes_on_where_the_output_ends_and_so_back(bootstrap: str, fil
 
 
 def test_a_writer_fenced_within_a_batch_becomes_the_standby(bootstrap: str, filled: str) -> None:
-    """No restart: the batch that was planned before the turn is the other group's to write."""
+    """The fenced query needs no restart: the other group writes the batch that it had planned."""
     a, b = Query(bootstrap, filled, "a"), Query(bootstrap, filled, "b", standby=True)
     a.step()
     b.follow(a, most=100)

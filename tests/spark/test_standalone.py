@@ -55,7 +55,7 @@ def filled(bootstrap: str, topic: str, count: int) -> None:
 
 
 def check(store: Copies, count: int, left: int) -> None:
-    """Every row is there once, and of what tasks had staged in vain so much is `left`."""
+    """Check that every row is there once, and that `left` files of failed tasks are left."""
     assert ids(store) == list(range(count)), store.name
     assert len(store.leftovers()) == (left if store.name in OF_FILES else 0), store.name
     if isinstance(store, DeltaStore):

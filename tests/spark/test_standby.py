@@ -86,7 +86,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # seconds where the machine is idle
 def test_the_output_is_moved_there_and_back(spark: Any, node: str, tmp_path: Path) -> None:
-    """While records come; the query that was fenced becomes the standby without a restart."""
+    """Records arrive meanwhile; the fenced query becomes the standby without a restart."""
     example.create_topics(node)
     produce_all(node, MOVEMENTS, [(b"generated-0000", value) for value in NO_MOVEMENTS])
     ended = threading.Event()

@@ -213,7 +213,7 @@ def test_two_drivers_end_what_one_has_decided(query: Query, step: str) -> None:
 
 
 def test_a_checkpoint_that_was_put_back_loses_no_decided_batch(ours: Query) -> None:
-    """No run may go on with it, so this one ends what the decided batch has left open."""
+    """No run may go on with such a checkpoint, so this run ends the open transactions of the decided batch."""
     ours.run(0, "first")
     dies(ours, 1, "first", "end", after=True)
     with pytest.raises(FencedError, match="put back to an older state"):

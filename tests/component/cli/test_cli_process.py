@@ -23,7 +23,7 @@ def python(*code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_needs_no_heavy_module() -> None:
-    """Each command's help is shown by a process that has imported what the command line begins with, and no more."""
+    """Each command shows its help without further imports than those with which the command line begins."""
     script = f"""
 import os, sys
 from odradek.cli.app import COMMANDS, run

@@ -24,7 +24,7 @@ class Drained(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *args: object) -> None:
-        """Nothing is logged."""
+        """Log nothing."""
 
 
 def test_the_probe_is_requested_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:

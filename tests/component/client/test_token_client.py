@@ -78,7 +78,7 @@ def issuer(
             self.wfile.write(said)
 
         def log_message(self, *arguments: object) -> None:
-            """Nothing is printed into the test's output."""
+            """Print nothing into the test's output."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
         settings = {

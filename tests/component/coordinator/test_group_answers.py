@@ -88,7 +88,7 @@ async def test_a_classic_member_gets_the_id_of_an_empty_consumer_group(node: Nod
 
 
 async def test_expressions_over_many_topics_are_matched_off_the_loop(node: Node) -> None:
-    """Each once, however many members ask for it at a time."""
+    """Each expression is matched once, however many members subscribe with it at a time."""
     state = PartitionImage((1,), (1,), 1, 0, 0)
     topics = {f"t{number}": TopicImage(f"t{number}", UUID(int=100 + number), {0: state}) for number in range(60)}
     topics |= node.image.topics_by_name

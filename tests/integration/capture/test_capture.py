@@ -240,7 +240,7 @@ def test_a_fenced_capture_does_not_confirm_changes_that_it_skipped(captured: Cap
 def test_an_idle_database_is_not_read_for_changes(
     captured: Captured, database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each look costs it work, and lines of its own log."""
+    """Each read costs the database work, and lines in its log."""
     running, looks, changes = captured.start(), [], Database.changes
 
     def look(database: Database, **options: Any) -> Any:

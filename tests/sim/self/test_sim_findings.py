@@ -148,7 +148,7 @@ def a_segment_whose_name_could_not_be_made_durable_is_durable_after_the_next_sta
 
 
 def batches_before_a_snapshot_are_known_again_after_a_restart() -> None:
-    """All batches that a producer has in flight come again: the older ones are known as well as the last."""
+    """A producer sends all batches in flight again: the older ones are known as duplicates, like the last."""
     disk = new_disk()
     log = opened(disk)
     offsets = [append(log, producer_id=7, sequence=number) for number in range(4)]

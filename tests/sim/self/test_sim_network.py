@@ -49,7 +49,7 @@ class Pair:
         self.server, self.client = Collector(), Collector()
 
     def run(self, scenario: Coroutine[None, None, None], *, limit_s: float) -> None:
-        """All of a scenario."""
+        """Run a scenario to its end."""
         with self.loop:
             self.loop.run_world(scenario, limit_s=limit_s)
 

@@ -45,7 +45,7 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, *, copies: int
 
 @dataclass
 class Acknowledged:
-    """Each acknowledged record is stored: value → (partition, offset)."""
+    """The acknowledged records: value → (partition, offset); and the errors of the others."""
 
     values: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)

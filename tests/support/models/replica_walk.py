@@ -58,7 +58,7 @@ LAG_MS = 1000
 
 
 class NoSyncDisk(RealDisk):
-    """Nothing here loses power."""
+    """A disk that syncs nothing, as no machine loses power here."""
 
     def __init__(self) -> None:
         super().__init__(workers=1)
@@ -472,7 +472,7 @@ class ReplicaWalk:
 
 
 def file_bytes(log: Log) -> bytes:
-    """All segments in a row."""
+    """The bytes of all segments of a log, one after the other."""
     return b"".join(path.read_bytes() for path in sorted(log.directory.glob("*.log")))
 
 

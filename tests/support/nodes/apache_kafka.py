@@ -250,7 +250,7 @@ class ApacheKafka(ServerProcess):
         return _java("kafka.Kafka", [self.properties], [f"-Xmx{self.heap}", *self.jvm_options()])
 
     def jvm_options(self) -> tuple[str, ...]:
-        """All of them but the heap's maximum."""
+        """The options of the JVM, without the heap's maximum."""
         if self.measured:
             return f"-Xms{self.heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"
         return (*SHORT_JVM_OPTIONS, *class_archive_options(BROKER_CLASSES))

@@ -88,7 +88,7 @@ class Metadata(http.server.BaseHTTPRequestHandler):
             self._answer(200, found)
 
     def log_message(self, *args: object) -> None:
-        """Nothing is printed."""
+        """Print nothing."""
 
     def _answer(self, status: int, text: str) -> None:
         self.send_response(status)

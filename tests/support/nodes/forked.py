@@ -56,7 +56,7 @@ class ForkedProcess:
         return code
 
     def send_signal(self, sig: int) -> None:
-        """Nothing where it has ended."""
+        """Send a signal; do nothing if the process has ended."""
         if self.poll() is None:
             try:
                 os.kill(self.pid, sig)

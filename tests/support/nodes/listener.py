@@ -166,7 +166,7 @@ class Client:
         await self.send(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, HeartbeatRequest(group_id=what, generation_id=number))
 
     async def beat_all(self, numbers: range, what: str = "now") -> None:
-        """All in one go."""
+        """Send heartbeats with all these numbers at once."""
         frames = [
             self.frame(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, HeartbeatRequest(group_id=what, generation_id=number))
             for number in numbers

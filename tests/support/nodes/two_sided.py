@@ -17,10 +17,10 @@ BOTH = ("INTERNAL", "EXTERNAL")
 
 
 class TwoSided(Cluster):
-    """Each node shows a certificate for the host by which EXTERNAL is advertised.
+    """A cluster with listeners INTERNAL and EXTERNAL, whose certificates are for the host that EXTERNAL advertises.
 
     Attributes:
-        ports: of the listener EXTERNAL, by node.
+        ports: the port of the listener EXTERNAL, by node.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -197,7 +197,7 @@ def test_a_request_creates_so_many_topics_at_most(monkeypatch: pytest.MonkeyPatc
 
 
 def test_of_two_topics_whose_names_collide_each_keeps_the_other_out() -> None:
-    """Both are there in a log of an older controller: their metrics have one name."""
+    """The log of an older controller may have both topics, whose metrics have one name."""
     harness = Harness()
     harness.brokers(1)
     harness.do(

@@ -276,7 +276,7 @@ def test_the_name_at_the_source_stays_as_long_as_it_is_the_source(harness: Harne
 
 
 def test_a_topic_is_not_failed_back_to_two_sources_in_turn(harness: Harness) -> None:
-    """Both may have given one leader epoch to elections of their own: it would go on behind the records of another."""
+    """Both sources may have used one leader epoch for elections of their own: their records would be mixed."""
     assert failback(harness, "own") == 0
     led = epoch_of(harness, "own")[0]
     assert alter(harness, ("cut.0.own", f"5@{led}")) == 0

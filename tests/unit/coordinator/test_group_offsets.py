@@ -194,7 +194,7 @@ def test_the_commits_of_one_request_are_so_many_at_most(shard: Any, count: int, 
 
 
 def test_what_is_removed_may_be_written_in_several_batches(shard: Any) -> None:
-    """There may be more of it than fits into one, and no request is answered with it."""
+    """The tombstones may not fit into one batch, and no response depends on them."""
     shard.commit(1)
     shard.advance(RETENTION_MS - 700_000)
     commits = shard.machine.commits

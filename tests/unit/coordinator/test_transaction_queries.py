@@ -80,7 +80,7 @@ def test_an_id_that_is_not_known_is_not_described() -> None:
 
 
 def test_a_stored_id_is_read_as_it_was_written() -> None:
-    """All but the epoch before, which only answers a request that comes again."""
+    """Every field is stored, except the last epoch, which is only for a repeated request."""
     codec = TRANSACTION_RECORDS
     header: Any = None
     full = TransactionMetadata(

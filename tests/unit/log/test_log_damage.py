@@ -145,7 +145,7 @@ def test_a_flipped_bit_below_the_recovery_point_is_reported_once(
 
 @pytest.mark.parametrize("lost", [1, 2], ids=["at the index entry", "behind it"])
 def test_damage_just_before_what_is_to_be_repaired_is_repaired_first(home: Home, lost: int) -> None:
-    """Nothing says which offset is due behind a batch whose frame is lost."""
+    """The next offset is unknown behind a batch whose header is lost."""
     segment = home.log.segments[1]
     places = list(segment.headers(0))
     for number, size in ((lost, HEADER_BYTES), (lost + 1, 1)):

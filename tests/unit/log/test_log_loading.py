@@ -49,7 +49,7 @@ class UnlistedDisk(FailingDisk):
 
 
 class FixedNamesDisk(FailingDisk):
-    """Nothing in its dead directories can be renamed."""
+    """A disk on which nothing in dead directories can be renamed."""
 
     def rename(self, source: Path, target: Path) -> None:
         self.check(source)
@@ -351,7 +351,7 @@ def test_files_that_are_cut_are_closed(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_fails_has_no_more_logs_to_open(tmp_path: Path) -> None:
-    """Each try would wait for the disk again."""
+    """The start opens no further logs of the directory: each try would wait for the disk again."""
     disk, (one, two) = UnreadableDisk(), (tmp_path / "one", tmp_path / "two")
     manager = manager_of(disk, one, two)
     manager.load()

@@ -181,7 +181,7 @@ def test_a_batch_of_a_wrong_length_is_a_hole_up_to_the_next(home: Home, length: 
 
 @pytest.mark.parametrize(("claimed", "first"), [(4, 3), (5, 3), (6, 3), (2, 3), (3, 4)])
 def test_a_repair_begins_at_a_batch_that_claims_another_offset(home: Home, claimed: int, first: int) -> None:
-    """No checksum covers it, and the batch behind it, which is damaged, follows from it."""
+    """No checksum covers the base offset, and the damaged batch behind follows on it."""
     log = filled(home)
     path = log.segments[0].path
     data = bytearray(path.read_bytes())

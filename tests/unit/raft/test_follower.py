@@ -57,7 +57,7 @@ class Home:
         return Leader(self.node.leader_id, self.node.leader_epoch, ENDPOINT)
 
     def apply_ready(self, ready: Ready) -> None:
-        """Nothing is persisted here."""
+        """Do nothing: no state is persisted here."""
 
     async def request(self, endpoint: Any, request: Any, response: Any, min_version: int) -> Any:
         answer = self.answers.pop(0)
@@ -213,7 +213,7 @@ async def test_a_refused_fetch_is_logged_once(caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_replica_whose_leader_is_silent_asks_the_others_in_turn() -> None:
-    """Each once, whether as a voter or of the setting, and never itself."""
+    """It asks each address once, of voters and of the setting, and never its own."""
     at = {number: (f"n{number}", 9093) for number in (1, 2)}
     home = Home()
     voters = [Voter(key(number), {"CONTROLLER": endpoint}) for number, endpoint in at.items()]

@@ -95,7 +95,7 @@ class Pair:
         assert replicas_not_truncated(self.leader) == []
 
     def mirror(self, *epochs: int) -> None:
-        """All are cut: batches of the source come."""
+        """Append batches of the source, as after the truncation of all replicas."""
         for each in (self.leader, self.follower):
             each.is_failing_back = False
         self.fill(self.leader, *epochs)
@@ -140,7 +140,7 @@ def test_a_follower_has_what_its_leader_was_cut_to(
 
 
 def test_epochs_without_a_record_are_cut_too(pair: Pair) -> None:
-    """Each leader of an ordinary topic notes its own, at the end of a log that got no more records."""
+    """Each leader of an ordinary topic adds its own epoch at the end of a log, even if no records follow."""
     for each in (pair.leader, pair.follower):
         pair.fill(each, 3)
         each.log.assign_epoch(9, 1)

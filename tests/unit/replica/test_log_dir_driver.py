@@ -75,7 +75,7 @@ class Moving:
         self.broker.replicas.move("t", 0, log_dir, self.broker.publisher.image)
 
     async def ends(self) -> None:
-        """No move is under way."""
+        """Wait until no move is under way."""
         await eventually_async(lambda: self.moves.get(KEY) is None)
 
     def copies(self) -> list[Path]:

@@ -131,7 +131,7 @@ def numbers(log: Log) -> list[int]:
 
 
 async def end_of_process(disk: CrashingDisk) -> None:
-    """No task goes on, and none changes anything any more."""
+    """End the process: cancel all tasks, and let the disk refuse further changes."""
     disk.dies_before = 0
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:

@@ -46,7 +46,7 @@ BROKER_EPOCH = 7
 
 
 class BusyDisk(CrashingDisk):
-    """While it works off the loop, others act."""
+    """A disk that calls `meanwhile` while it works off the loop."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(Random(seed), DiskFaults(sync_ms=(0.0, 0.0)), lambda: NOW_MS)

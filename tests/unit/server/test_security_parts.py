@@ -63,7 +63,7 @@ def test_a_listener_without_logins_has_none_of_a_removed_one_with_its_name() -> 
 
 
 def test_keys_that_could_not_be_read_are_tried_again() -> None:
-    """Each time that the listener is about to be bound, as for a file that is there only after the start."""
+    """They are read each time that the listener is about to be bound, as a file may appear only after the start."""
     nothing: Any = None
     tls: Any = object()
     logins: Any = SimpleNamespace(listeners={})

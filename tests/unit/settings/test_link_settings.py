@@ -130,7 +130,7 @@ def test_names_that_no_mirror_can_have_are_refused(changed: dict[str, str], prob
 
 
 def test_a_mirror_without_its_links_prefix_is_left_out() -> None:
-    """No controller takes it: it would be of another topic."""
+    """No controller accepts such a mirror: it would be of another topic."""
     assert links_of({**PREFIXED, "odradek.link.west.mirror.orders": "active"})["west"].mirrors.keys() == {
         "west.orders",
         "west.west.orders",
