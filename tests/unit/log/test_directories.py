@@ -11,6 +11,7 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import Disk
+from odradek.log.dir_names import future_name
 from odradek.log.files import FileCache
 from odradek.log.log_dir import LogDir
 from odradek.log.partition_dir import PartitionDir
@@ -159,6 +160,14 @@ def test_a_long_name_is_cut_for_the_mark(disk: FailingDisk, tmp_path: Path) -> N
     rename_stray(disk, tmp_path / ("t" * 249 + "-0"), BITS)
     (name,) = (each.name for each in tmp_path.iterdir())
     assert name == "t" * (255 - len(MARK)) + MARK
+
+
+def test_a_future_log_has_the_whole_name_of_its_topic_or_is_refused() -> None:
+    mark = "-0.000000000000000000000000000000ab-future"
+    assert future_name("t" * (255 - len(mark)), 0, BITS) == "t" * (255 - len(mark)) + mark
+    with pytest.raises(ApiError, match="too long a name") as error:
+        future_name("t" * (256 - len(mark)), 0, BITS)
+    assert error.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_missing_empty_and_foreign_paths_keep_their_names(disk: FailingDisk, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -12,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import DiskUsage
 from odradek.log import failback_file
 from odradek.log.config import LogConfig
@@ -22,6 +23,7 @@ from odradek.log.log import Log
 from odradek.log.manager import LogManager
 from odradek.log.opening import close_log, open_log
 from odradek.log.rolling import advance_end_to
+from odradek.log.truncation import truncate_to
 from tests.sim.disk import DiskFaults, SimDisk
 from tests.support.models.batches import NOW_MS, batch, header_of
 from tests.unit.log.test_log_manager import HandClock
@@ -102,6 +104,10 @@ def test_a_name_fits_into_a_directory(disk: SimDisk) -> None:
     )
     path = failback_path(log, 2**62, 2**30, TOPIC_ID)
     assert len(path.name) + len("-99.tmp") <= 255
+    for count, is_cut in ((150, False), (151, True)):
+        log.topic_partition = ("t" * count, 1)
+        front = failback_path(log, 0, 1, TOPIC_ID).name.partition(".")[0]
+        assert ("~" in front) == is_cut and front.startswith("t" * 150), "two long topics have two names"
 
 
 def test_a_file_that_is_there_is_not_written_over(log: Log, disk: SimDisk) -> None:
@@ -151,6 +157,19 @@ def test_a_part_of_the_disk_stays_free(log: Log, disk: SimDisk, monkeypatch: pyt
     asyncio.run(write_failback_file(log, 22, failback_path(log, 22, 7, TOPIC_ID)))
 
 
+@pytest.mark.parametrize("total", [1000 * 1024**3, 10 * 1024**3])
+def test_a_large_disk_keeps_a_gibibyte_at_most(
+    log: Log, disk: SimDisk, monkeypatch: pytest.MonkeyPatch, total: int
+) -> None:
+    needed = sum(each.size_bytes for each in log.segments.from_offset(22))
+    usable = needed + min(1024**3, total // 100) - 1
+    monkeypatch.setattr(disk, "usage", lambda path: DiskUsage(total, usable))
+    with pytest.raises(ApiError):
+        asyncio.run(write_failback_file(log, 22, failback_path(log, 22, 7, TOPIC_ID)))
+    usable += 1
+    asyncio.run(write_failback_file(log, 22, failback_path(log, 22, 7, TOPIC_ID)))
+
+
 def test_the_loop_waits_for_no_fsync(log: Log, disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     on_loop: list[bool] = []
     threads: list[object] = []
@@ -179,6 +198,17 @@ def test_progress_is_reported(log: Log) -> None:
     size = asyncio.run(write_failback_file(log, 0, path, lambda done, whole: said.append((done, whole))))
     assert [done for done, _ in said] == sorted(done for done, _ in said)
     assert said[-1] == (size, size)
+    assert len(said) == len(log.segments), "a read takes megabytes, and a segment here has fewer"
+
+
+def test_a_log_that_is_truncated_meanwhile_ends_the_copy(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller sees that the log has changed, and discards the file."""
+    monkeypatch.setattr(failback_file, "READ_BYTES", 100)
+    whole = len(written(log, 22))
+    size = asyncio.run(
+        write_failback_file(log, 22, failback_path(log, 22, 7, TOPIC_ID), lambda done, whole: truncate_to(log, 22))
+    )
+    assert 0 < size < whole
 
 
 def test_the_newest_file_of_a_topic_is_found_again(log: Log) -> None:
@@ -189,6 +219,18 @@ def test_the_newest_file_of_a_topic_is_found_again(log: Log) -> None:
     size = asyncio.run(write_failback_file(log, 22, again))
     assert newest_failback_file(log, TOPIC_ID) == (22, 11, again, size)
     assert newest_failback_file(log, UUID(int=6)) is None, "another topic had that name"
+
+
+def test_files_that_cannot_be_listed_are_a_failed_directory(
+    log: Log, disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def list_dir(path: Path) -> list[str]:
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(disk, "list_dir", list_dir)
+    with pytest.raises(StorageError, match="input/output error") as error:
+        newest_failback_file(log, TOPIC_ID)
+    assert error.value.log_dir == Path("/logs")
 
 
 def test_a_start_removes_what_was_not_finished() -> None:

@@ -152,9 +152,13 @@ class Logs:
         self.append()
 
     def started(self) -> LogManager:
+        manager = self.started_without_load()
+        manager.load()
+        return manager
+
+    def started_without_load(self) -> LogManager:
         manager = LogManager(self.disk, RealClock(), [ROOT, OTHER], self.config, Random(1))
         manager.lock_dirs()
-        manager.load()
         return manager
 
     def append(self) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from odradek.common.real_io import RealDisk
+from odradek.log.compaction.batches import empty_batch
 from odradek.log.files import FileSlice, SharedFile, raw_batches
 from odradek.record.batch import HEADER_BYTES
-from tests.support.models.batches import batch
+from tests.support.models.batches import batch, header_of
 
 ONE, OTHER = batch(b"a"), batch(b"b", b"c")
 MAGIC_AT = 16
@@ -37,16 +38,26 @@ def with_byte(data: bytes, at: int, value: int) -> bytes:
         (bytes(200), 2),
         (with_byte(OTHER, MAGIC_AT, 1), 2),
         (with_byte(OTHER, 11, HEADER_BYTES - 13), 2),
+        (bytes(empty_batch(header_of(OTHER))), 3),
     ],
-    ids=["nothing", "one more", "half of one", "half of a header", "zeros", "an older format", "no length"],
+    ids=[
+        "nothing",
+        "one more",
+        "half of one",
+        "half of a header",
+        "zeros",
+        "an older format",
+        "no length",
+        "no records",
+    ],
 )
 def test_a_walk_ends_at_what_is_no_whole_batch(disk: RealDisk, tmp_path: Path, tail: bytes, walked: int) -> None:
     path = tmp_path / "0.log"
     path.write_bytes(ONE + OTHER + tail)
     shared = SharedFile(disk.open(path))
     size = path.stat().st_size
-    found = [(position, header.record_count) for position, header in raw_batches(shared.file, 0, size)]
-    assert found == [(0, 1), (len(ONE), 2), (len(ONE) + len(OTHER), 2)][:walked]
+    found = [(position, header.size_bytes) for position, header in raw_batches(shared.file, 0, size)]
+    assert found == [(0, len(ONE)), (len(ONE), len(OTHER)), (len(ONE) + len(OTHER), len(tail))][:walked]
     up_to = [position for position, _ in raw_batches(shared.file, 0, len(ONE) + len(OTHER) - 1)]
     assert up_to == [0], "what ends behind the end is not whole"
     assert [position for position, _ in raw_batches(shared.file, len(ONE), len(ONE) + len(OTHER))] == [len(ONE)]
