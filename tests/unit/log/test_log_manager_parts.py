@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.log.checkpoints import LOG_START, RECOVERY_POINT, read_offsets
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.log_dir import NO_DIRECTORY
@@ -17,6 +18,7 @@ from odradek.log.manager import MANY_LOGS, LogManager
 from odradek.log.retention import delete_records
 from odradek.log.rolling import roll
 from odradek.log.search import _MAX_MARKERS, first_record_ms
+from odradek.log.truncation import truncate_fully_and_start_at
 from odradek.record.control import transaction_marker
 from tests.sim.disk import DiskFaults, SimDisk
 from tests.support.models.batches import NOW_MS, batch, header_of
@@ -44,8 +46,8 @@ def new_disk() -> NotingDisk:
     return NotingDisk(Random(1), DiskFaults(), lambda: NOW_MS)
 
 
-def started(disk: SimDisk, *paths: Path) -> LogManager:
-    manager = LogManager(disk, HandClock(), paths or (FIRST, SECOND), LogConfig(), Random(1))
+def started(disk: SimDisk, *paths: Path, clock: HandClock | None = None) -> LogManager:
+    manager = LogManager(disk, clock or HandClock(), paths or (FIRST, SECOND), LogConfig(), Random(1))
     manager.lock_dirs()
     manager.read_clean_epochs()
     manager.load()
@@ -90,7 +92,7 @@ def test_each_log_is_in_one_directory_and_counts_until_it_is_renamed() -> None:
         log_dir.directory_id = UUID(int=count)
         assert [log for _, log in manager.logs_in(log_dir)] == logs[count - 1 : 2 * count - 1]
     assert [manager.directory_of("t", number).int for number in range(3)] == [1, 2, 2]
-    assert manager.directory_of("t", 3) == NO_DIRECTORY
+    assert manager.directory_of("t", 3) == NO_DIRECTORY == UUID(int=0)
     assert manager.log_count == 3
     assert [manager.schedule_delete(("t", number)) for number in (1, 2, 3)] == [True, True, False]
     assert (manager.log_count, manager.directory_of("t", 1)) == (3, NO_DIRECTORY)
@@ -104,13 +106,87 @@ def test_each_log_is_in_one_directory_and_counts_until_it_is_renamed() -> None:
 
 
 def test_a_log_whose_deletion_waits_makes_place_for_one_of_its_name() -> None:
-    disk = new_disk()
-    manager = started(disk, FIRST)
+    disk, clock = new_disk(), HandClock()
+    manager = started(disk, FIRST, clock=clock)
     append(create(manager, 0), batch(b"old"))
     assert manager.schedule_delete(("t", 0))
     again = create(manager, 0, topic_id=2)
     assert (again.log_end_offset, manager.log_count) == (0, 1)
     assert not manager.discard_deleted(10)
+    clock.at_ms = 60_000
+    manager.removal.begin_removals()()
+    assert [name for name in disk.list_dir(FIRST) if name.startswith("t-")] == ["t-0"], "the earlier one is gone"
+    manager.unlock()
+
+
+def test_a_deleted_log_is_detached_and_its_future_log_goes_with_it() -> None:
+    manager = started(new_disk())
+    log = create(manager, 0, log_dir=FIRST)
+    future = manager.futures.create(log, UUID(int=1), SECOND)
+    assert manager.schedule_delete(("t", 0))
+    assert log.is_detached and future.is_detached
+    assert manager.topic_id(("t", 0)) is None and manager.futures.get(("t", 0)) is None
+    manager.unlock()
+
+
+def test_a_log_begins_in_the_directory_that_was_chosen_for_it_once() -> None:
+    manager = started(new_disk())
+    manager.futures.preferred[("t", 0)] = SECOND
+    assert create(manager, 0).log_dir == SECOND
+    assert create(manager, 1).log_dir == FIRST, "the emptiest"
+    manager.futures.preferred.update({("t", 2): SECOND, ("t", 3): SECOND})
+    assert create(manager, 2, log_dir=FIRST).log_dir == FIRST
+    manager.take_offline(SECOND)
+    assert create(manager, 3).log_dir == FIRST
+    assert manager.futures.preferred == {}
+    manager.unlock()
+
+
+def test_a_directory_takes_all_that_it_holds_offline_with_it() -> None:
+    disk = new_disk()
+    manager = started(disk)
+    kept, lost = create(manager, 0, log_dir=FIRST), create(manager, 1, log_dir=SECOND)
+    manager.futures.create(kept, UUID(int=1), SECOND)
+    here = manager.futures.create(lost, UUID(int=1), FIRST)
+    for number, path in ((2, FIRST), (3, SECOND)):
+        create(manager, number, log_dir=path)
+        manager.schedule_delete(("t", number))
+    for log in (kept, lost):
+        append(log, batch(b"v"))
+    assert manager.take_offline(SECOND) and lost.is_detached and not kept.is_detached
+    assert list(manager.logs) == [("t", 0)] and list(manager.futures.logs) == [("t", 1)]
+    assert manager.topic_id(("t", 0)) == UUID(int=1) and manager.topic_id(("t", 1)) is None
+    assert manager.futures.get(("t", 1)) is here
+    assert manager.log_count == 2, "one, and a deleted one"
+    assert manager.online_dirs() == [FIRST]
+    assert {path.parent.parent for path in manager.files._open} == {FIRST}
+    assert not manager.discard_deleted(10) and manager.log_count == 1
+    manager.unlock()
+
+
+def test_each_log_has_its_share_of_the_jitter() -> None:
+    manager = started(new_disk())
+    log = create(manager, 0)
+    jitters = [each._jitter for each in (log, create(manager, 1), manager.futures.create(log, UUID(int=1), SECOND))]
+    assert all(0 <= jitter < 1 for jitter in jitters) and len(set(jitters)) == 3
+    manager.unlock()
+
+
+def test_a_truncation_lowers_the_checkpointed_offsets_of_its_log_alone() -> None:
+    disk = new_disk()
+    manager = started(disk, FIRST)
+    logs = [create(manager, number) for number in range(2)]
+    for log in logs:
+        for _ in range(4):
+            append(log, batch(b"v"))
+        log.advance_log_start(3)
+        log.flush()
+    manager.checkpoint_work()()
+    truncate_fully_and_start_at(logs[0], 1)
+    assert [read_offsets(disk, FIRST / name) for name in (RECOVERY_POINT, LOG_START)] == [
+        {("t", 0): 1, ("t", 1): 4},
+        {("t", 0): 1, ("t", 1): 3},
+    ]
     manager.unlock()
 
 
