@@ -161,6 +161,7 @@ def test_a_directory_takes_all_that_it_holds_offline_with_it() -> None:
     assert manager.online_dirs() == [FIRST]
     assert {path.parent.parent for path in manager.files._open} == {FIRST}
     assert not manager.discard_deleted(10) and manager.log_count == 1
+    assert not disk.exists(FIRST / "t-2") and disk.exists(SECOND / "t-3"), "nothing is renamed where the disk failed"
     manager.unlock()
 
 
