@@ -205,9 +205,11 @@ def test_a_log_that_is_truncated_meanwhile_ends_the_copy(log: Log, monkeypatch: 
     """The caller sees that the log has changed, and discards the file."""
     monkeypatch.setattr(failback_file, "READ_BYTES", 100)
     whole = len(written(log, 22))
-    size = asyncio.run(
-        write_failback_file(log, 22, failback_path(log, 22, 7, TOPIC_ID), lambda done, whole: truncate_to(log, 22))
-    )
+
+    def truncate(done: int, whole: int) -> None:
+        truncate_to(log, 22)
+
+    size = asyncio.run(write_failback_file(log, 22, failback_path(log, 22, 7, TOPIC_ID), truncate))
     assert 0 < size < whole
 
 

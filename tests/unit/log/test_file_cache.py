@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -92,9 +93,9 @@ def test_a_broker_keeps_256_files_and_64_loaded_indexes(disk: KnownDisk) -> None
         cache.get(ROOT / str(number))
     assert disk.open_files == [str(number) for number in range(1, 257)]
     for number in range(MAX_LOADED_INDEXES + 1):
-        cache.cache_indexes(ROOT / str(number), lambda number=number: unloaded.append(number))
-    cache.cache_indexes(ROOT / "1", lambda: unloaded.append(1))
-    cache.cache_indexes(ROOT / "65", lambda: unloaded.append(65))
+        cache.cache_indexes(ROOT / str(number), partial(unloaded.append, number))
+    cache.cache_indexes(ROOT / "1", partial(unloaded.append, 1))
+    cache.cache_indexes(ROOT / "65", partial(unloaded.append, 65))
     assert (unloaded, MAX_LOADED_INDEXES) == ([0, 2], 64), "1 was used again"
 
 
@@ -144,7 +145,7 @@ def test_files_and_indexes_of_a_directory_leave_the_cache(disk: KnownDisk) -> No
     paths = [ROOT / "a", ROOT / "b", ROOT.with_name("t-01") / "c"]
     for path in paths:
         cache.get(path)
-        cache.cache_indexes(path, lambda path=path: unloaded.append(path.name))
+        cache.cache_indexes(path, partial(unloaded.append, path.name))
     cache.invalidate(paths[0])
     cache.invalidate(paths[0])
     assert disk.open_files == ["b", "c"]

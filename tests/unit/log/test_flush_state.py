@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -17,7 +17,7 @@ from odradek.log.producer_state import ProducerState
 from odradek.log.rolling import roll
 from odradek.log.segment_file import segment_path
 from odradek.log.truncation import truncate_to
-from tests.sim.disk import DiskFaults
+from tests.sim.disk import DiskFaults, SimDisk
 from tests.support.models.batches import NOW_MS
 from tests.unit.log.test_log_durable import DIRECTORY, Home, several_segments
 from tests.unit.log.test_log_left_out import abort, aborted, append, make, start
@@ -27,8 +27,8 @@ def is_due(log: Log, now_ms: int = 0, **config: Any) -> bool:
     return log.flush_state.is_due(log.log_end_offset, now_ms, LogConfig(**config))
 
 
-def written_epochs(home_disk: Any, directory: Path = DIRECTORY) -> list[str]:
-    return cast("bytes", read_file(home_disk, directory / LEADER_EPOCHS)).decode().splitlines()[2:]
+def written_epochs(disk: SimDisk, directory: Path = DIRECTORY) -> list[str]:
+    return read_file(disk, directory / LEADER_EPOCHS).decode().splitlines()[2:]
 
 
 # -- when it is due --------------------------------------------------------------------------------------------------
