@@ -1,4 +1,4 @@
-"""What is requested and logged when a batch is damaged, and what a repair changes."""
+"""Reports of damaged batches: requests for their repair, lines in the log, and the state after a repair."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_records_are_flushed_once_flush_ms_has_passed(passed_ms: int, due: bool)
     assert not is_due(home.log, 1000 + passed_ms, flush_ms=100), "nothing is left to flush"
 
 
-def test_indexes_of_a_closed_segment_are_flushed_though_its_records_are_durable() -> None:
+def test_indexes_of_a_closed_segment_are_flushed_behind_its_records() -> None:
     home = Home()
     home.append(2)
     home.log.flush()
@@ -146,7 +146,7 @@ def test_a_flush_that_is_undone_is_repeated_as_a_whole() -> None:
     assert written_epochs(home.disk) == ["0 0", "5 2"]
 
 
-def test_an_undone_flush_leaves_the_epochs_of_a_truncation_to_the_next_append() -> None:
+def test_epochs_behind_a_truncation_outlive_an_undone_flush() -> None:
     disk, _, log = make()
     append(log, b"a", b"b")
     log.flush()

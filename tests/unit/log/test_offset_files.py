@@ -102,6 +102,40 @@ def test_a_write_by_another_thread_counts_as_written(shelf: Shelf) -> None:
     assert shelf.in_file() == {KEY: 1}, "the work writes what is wanted now"
 
 
+class HeldMutex:
+    """Held by another thread until somebody waits for it."""
+
+    waited = released = 0
+
+    def acquire(self, *, blocking: bool) -> bool:
+        self.waited += blocking
+        return blocking
+
+    def release(self) -> None:
+        self.released += 1
+
+
+def test_only_what_must_be_written_now_waits_for_another_thread(shelf: Shelf) -> None:
+    for value in (b"a", b"b"):
+        append(shelf.first, batch(value))
+    shelf.files._writing[shelf.dirs[0]] = mutex = HeldMutex()  # type: ignore[assignment]  # it acts as one
+    assert shelf.write()
+    assert (shelf.in_file(), mutex.waited, mutex.released) == ({}, 0, 0), "the other thread compares at its end"
+    for number, write in enumerate(
+        (
+            shelf.files.work(shelf.dirs[0], shelf.logs, wait=True),
+            lambda: shelf.files.write_now(shelf.dirs[0], shelf.logs),
+            lambda: shelf.files.lower(shelf.first, shelf.logs),
+        ),
+        1,
+    ):
+        assert write is not None
+        write()
+        assert (shelf.in_file(), mutex.waited, mutex.released) == ({KEY: 3 - number}, number, number)
+        if number < 3:
+            truncate_to(shelf.first, 2 - number)
+
+
 def test_a_log_that_is_recreated_is_not_in_the_file(shelf: Shelf) -> None:
     append(shelf.first, batch(b"a"))
     shelf.write()
