@@ -115,6 +115,7 @@ def test_a_log_of_the_same_name_inherits_what_no_file_has() -> None:
     assert future.damage.on_damage is on_damage and future.flush_state.last_flush_ms == 99
     assert (future.directory, logs.manager.topic_id(KEY)) == (OTHER / "t-0", TOPIC_ID)
     assert future.cleaned_offset == 0
+    assert (logs.manager.placing.counts[ROOT], logs.manager.placing.counts[OTHER]) == (0, 1)
 
 
 def test_a_future_log_takes_the_place_of_a_log_that_is_gone() -> None:

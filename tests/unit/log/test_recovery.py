@@ -14,6 +14,7 @@ from odradek.log.opening import close_log
 from odradek.log.recovery import delete_snapshots_before, snapshot_offsets
 from odradek.log.rolling import roll
 from odradek.log.segment_file import segment_path
+from odradek.log.truncation import truncate_fully_and_start_at
 from tests.sim.disk import DiskFaults
 from tests.support.disks.crashing import CrashingDisk
 from tests.support.models.batches import NOW_MS, batch
@@ -123,6 +124,17 @@ def test_one_segment_of_many_may_be_too_long(count: int) -> None:
     log = start(disk, clean=True)
     assert log.segments.bases == [*STARTS, *(BEHIND + number for number in range(count))]
     assert log.log_end_offset == BEHIND + count and len(OFFSETS) == 8
+
+
+def test_large_offsets_are_not_too_many_for_a_segment() -> None:
+    home = Home()
+    truncate_fully_and_start_at(home.log, 2**31)
+    several_segments(home)
+    close_log(home.log)
+    home.disk.seen(home.log.segments[0].path)[-1] ^= 1
+    notes: list[str] = []
+    log = home.open(clean_shutdown=True, notes=notes)
+    assert log.segments.bases == [2**31 + base for base in (0, 3, 6, 9)] and notes == [], "it is not verified"
 
 
 def test_an_empty_directory_begins_at_the_log_start() -> None:
