@@ -8,7 +8,6 @@ Needs root and Linux.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +15,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.support.disks.file_system import run, skip_unless_root
+from tests.support.network.namespaces import free_network, network_address
 
-# A network that exists only in these namespaces and between them and this process.
-NETWORK = "10.231.{}.{}"
 US = 254
 NOWHERE = "02:00:00:00:00:01"
 
@@ -27,9 +25,9 @@ class Hosts:
     """Some machines on one switch; this process reaches them all, and cuts are between them alone."""
 
     def __init__(self, how_many: int) -> None:
-        self._number, self._held = _own_number()
+        self._number, self._held = free_network()
         self._prefix = f"odr{os.getpid()}-{self._number}"
-        self.addresses = [NETWORK.format(self._number, host) for host in range(1, how_many + 1)]
+        self.addresses = [network_address(self._number, host) for host in range(1, how_many + 1)]
         self._cuts: set[tuple[str, str]] = set()
 
     def launchers(self) -> dict[str, tuple[str, ...]]:
@@ -52,7 +50,7 @@ class Hosts:
             run("ip", "-n", name, "link", "set", "lo", "up")
         run("ip", "link", "add", "name", self._own_link, "type", "veth", "peer", "name", "p0", "netns", hub)
         run("ip", "-n", hub, "link", "set", "p0", "master", "br0", "up")
-        run("ip", "addr", "add", f"{NETWORK.format(self._number, US)}/24", "dev", self._own_link)
+        run("ip", "addr", "add", f"{network_address(self._number, US)}/24", "dev", self._own_link)
         run("ip", "link", "set", self._own_link, "up")
 
     def remove(self) -> None:
@@ -99,19 +97,6 @@ class Hosts:
     @property
     def _own_link(self) -> str:
         return f"odr{os.getpid() % 100_000}x{self._number}"
-
-
-def _own_number() -> tuple[int, socket.socket]:
-    """The number of a network that no other process of this machine uses, and the socket that reserves it."""
-    for number in range(1, 251):
-        held = socket.socket(socket.AF_UNIX)
-        try:
-            held.bind(f"\0odradek-chaos-network-{number}")
-        except OSError:
-            held.close()
-        else:
-            return number, held
-    raise RuntimeError("250 networks are in use")
 
 
 @contextmanager
