@@ -177,20 +177,25 @@ class Line:
         """What became of the packets of one end so far."""
         return self._request([{}, {}])[self.ends.index(sender)]
 
+    def connections(self) -> set[Ends]:
+        """The connections between both sites, established at one end at least; the end of the first site is first."""
+        one, other = self._known()
+        return one | other
+
     def half_open(self) -> set[Ends]:
-        """The connections between both sites that are established at one end only; the end of the first site is first.
+        """Those of them that are established at one end only.
 
         One that begins or ends now is among them for as long as a packet takes.
         """
-        one, other = (site.connections() for site in self.ends)
-        addresses = {address for site in self.ends for address in site.addresses}
-        found = one ^ {(remote, local) for local, remote in other}
-        return {ends for ends in found if all(address in addresses for address, _ in ends)}
+        one, other = self._known()
+        return one ^ other
 
-    def connections(self) -> set[Ends]:
-        """The connections between both sites that are established at the first one."""
+    def _known(self) -> tuple[set[Ends], set[Ends]]:
+        """What the kernel of each end knows; the end of the first site is first in both."""
         one, other = self.ends
-        return {ends for ends in one.connections() if ends[1][0] in other.addresses}
+        here = {ends for ends in one.connections() if ends[1][0] in other.addresses}
+        there = {ends for ends in other.connections() if ends[1][0] in one.addresses}
+        return here, {(remote, local) for local, remote in there}
 
     def close(self) -> None:
         """End the carrier; the devices go with it."""
