@@ -59,7 +59,7 @@ class Joined:
         eventually(lambda: logs()[0] == logs()[1] != b"", lambda: f"{[len(each) for each in logs()]} bytes")
 
     def why(self) -> str:
-        """What keeps the link from its source; empty if nothing does."""
+        """The reason why the link does not reach its source; empty if it does."""
         return str(describe(self.here.bootstrap)["why"])
 
 

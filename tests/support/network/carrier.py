@@ -29,7 +29,7 @@ DEFAULT_QUEUE_BYTES = 256 * 1024
 
 @dataclass
 class Crossed:
-    """What became of the packets that one end has sent.
+    """Counts of the packets that one end has sent, by what became of them.
 
     Attributes:
         packets, bytes: arrived at the other end, with their IP headers.

@@ -174,7 +174,7 @@ class Line:
         self.change(is_cut=False)
 
     def crossed(self, sender: Site) -> Crossed:
-        """What became of the packets of one end so far."""
+        """Counts of the packets that one end has sent so far."""
         return self._request([{}, {}])[self.ends.index(sender)]
 
     def connections(self) -> set[Ends]:
@@ -191,7 +191,7 @@ class Line:
         return one ^ other
 
     def _known(self) -> tuple[set[Ends], set[Ends]]:
-        """What the kernel of each end knows; the end of the first site is first in both."""
+        """The connections that the kernel of each end knows; the end of the first site is first in both."""
         one, other = self.ends
         here = {ends for ends in one.connections() if ends[1][0] in other.addresses}
         there = {ends for ends in other.connections() if ends[1][0] in one.addresses}

@@ -1,4 +1,4 @@
-"""What a wide-area line of tests does with each packet: on times that the test gives, without a device."""
+"""The fate of each packet on a wide-area line of tests, by times that the test gives, without a device."""
 
 from __future__ import annotations
 
