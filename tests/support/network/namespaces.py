@@ -13,7 +13,7 @@ def network_address(number: int, host: int) -> str:
 
 
 def free_network() -> tuple[int, socket.socket]:
-    """The number of a network that no other process of this machine has, and what holds it until it is closed."""
+    """The number of a network that no other process of this machine uses, and the socket that reserves it."""
     for number in range(1, MOST_NETWORKS + 1):
         held = socket.socket(socket.AF_UNIX)
         try:
