@@ -29,7 +29,7 @@ class ScriptedPeer:
         self.answers: dict[ApiKey, Answer] = {ApiKey.API_VERSIONS: self.api_versions}
         self.versions: dict[ApiKey, tuple[int, int]] = {}
         self.asked: list[tuple[ApiKey, int, Any]] = []
-        self.connections = 0
+        self.connections = self.open_connections = 0
         self.port = 0
         self._server: asyncio.Server | None = None
         self._writers: list[asyncio.StreamWriter] = []
@@ -68,6 +68,7 @@ class ScriptedPeer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.open_connections += 1
         self._writers.append(writer)
         try:
             while True:
@@ -75,6 +76,8 @@ class ScriptedPeer:
                 self._answer(await reader.readexactly(length), writer)
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
+        finally:
+            self.open_connections -= 1
 
     def _answer(self, frame: bytes, writer: asyncio.StreamWriter) -> None:
         header, offset = decode_request_header(frame)

@@ -12,18 +12,22 @@ import pytest
 from odradek.common.errors import ErrorCode, StorageError
 from odradek.common.real_io import RealClock, RealNetwork
 from odradek.common.token_bucket import UNLIMITED
+from odradek.log.config import LogConfig
 from odradek.protocol.api_key import ApiKey
 from odradek.protocol.framing import encode_response
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from odradek.protocol.messages.list_offsets_request import ListOffsetsRequest
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
+from odradek.record.builder import build_batch
+from odradek.record.record import Record
 from odradek.replica.config import FetcherConfig
 from odradek.replica.fetcher import Fetcher
 from odradek.replica.fetcher_manager import ReplicaFetcherManager
 from odradek.replica.throttle import Throttled
 from tests.component.client.conftest import ScriptedPeer
-from tests.support.waiting import eventually_async
+from tests.support.models.batches import NOW_MS
+from tests.support.waiting import eventually_async, some_turns
 from tests.unit.replica.test_fetcher import LEADER, ME, TOPIC_ID, Follower, data, forgotten, offsets, positions, sent
 
 LONG_MS = 600_000
@@ -32,9 +36,9 @@ LONG_MS = 600_000
 class Fetching:
     """Broker 2 with a few partitions that broker 1 leads, which is played here."""
 
-    def __init__(self, directory: Path, peer: ScriptedPeer) -> None:
+    def __init__(self, directory: Path, peer: ScriptedPeer, **log_config: Any) -> None:
         self.peer = peer
-        self.node = Follower(directory, 4)
+        self.node = Follower(directory, 4, log_config=LogConfig(**log_config))
         self.answers: list[list[PartitionData]] = []
         self.address: tuple[str, int] | None = peer.address
         self.reached: list[int] = []
@@ -114,6 +118,59 @@ async def test_a_partition_assigned_meanwhile_is_fetched_at_once(fetching: Fetch
     assert fetching.peer.connections == 1
 
 
+async def test_a_partition_is_fetched_again_after_its_pause_while_others_wait(fetching: Fetching) -> None:
+    """The pending request waits at the leader for ten minutes."""
+    fetching.answers = [[data(0), data(1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)]]
+    fetching.follow(0, 1)
+    assert positions(await fetching.asked_for(3)) == {1: 0}
+    assert fetching.peer.connections == 1 and fetching.manager.failed_count == 0
+
+
+async def test_records_are_flushed_before_the_next_request_counts_them(fetching: Fetching, tmp_path: Path) -> None:
+    (tmp_path / "durable").mkdir()
+    durable = Fetching(tmp_path / "durable", fetching.peer, flush_messages=1)
+    durable.node.hold((3, 1))
+    durable.answers = [[data(0, records=sent(1, 2, 3))]]
+    for expected in (1, 3):
+        if expected == 1:
+            durable.follow(0)
+        await eventually_async(lambda expected=expected: durable.node.log.log_end_offset == expected)
+        await some_turns()
+        assert len(durable.asked()) == expected // 2, "its fetch offset would say that they are safe"
+        durable.node.log.flush()
+        durable.node.partitions[0].flushed()
+        assert positions(await durable.asked_for(1 + expected // 2)) == {0: expected}
+    await durable.close()
+
+
+@pytest.mark.parametrize("throttled", [Throttled(as_leader=True), Throttled(as_follower=True)])
+async def test_bytes_of_throttled_replicas_are_spent_from_the_quota(fetching: Fetching, throttled: Throttled) -> None:
+    fetching.manager.quota.change_rate(1000, RealClock().monotonic_ms())
+    fetching.node.partitions[0].throttled = throttled
+    large = Record(None, b"v" * 1_000_000, timestamp_ms=NOW_MS)
+    fetching.answers = [[data(0, records=build_batch([large], base_offset=0, leader_epoch=3))]]
+    fetching.follow(0)
+    await fetching.asked_for(2)
+    assert fetching.manager.quota.is_exhausted(RealClock().monotonic_ms()) == throttled.as_follower
+
+
+async def test_a_pause_is_waited_for_at_rest(fetching: Fetching, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    has_work = Fetcher.has_work
+
+    def counted(fetcher: Fetcher, now_ms: int) -> bool:
+        nonlocal looks
+        looks += 1
+        return has_work(fetcher, now_ms)
+
+    monkeypatch.setattr(Fetcher, "has_work", counted)
+    fetching.make(backoff_ms=80)
+    fetching.address = None
+    fetching.follow(0)
+    await eventually_async(lambda: fetching.manager.failed_count >= 3)
+    assert looks <= 12, "it looks when a pause is over, and once more where its timer was early"
+
+
 async def test_a_quota_that_is_used_up_holds_back_throttled_replicas_that_lag(fetching: Fetching) -> None:
     now_ms = RealClock().monotonic_ms()
     fetching.manager.quota.change_rate(0, now_ms)
@@ -154,6 +211,8 @@ async def test_one_that_does_not_answer_in_time_is_connected_to_again(fetching: 
     assert fetching.peer.connections >= 2 and fetching.manager.failed_count >= 1
     assert (second.session_id, second.session_epoch, positions(second)) == (0, 0, {0: 0})
     assert fetching.lost == [], "it is the follower who ended it"
+    (followed,) = fetching.manager
+    await eventually_async(lambda: followed.reason == "RequestTimeoutError: broker 1 does not answer")
 
 
 async def test_a_connection_that_ends_is_reported_and_made_again(fetching: Fetching) -> None:
@@ -218,6 +277,7 @@ async def test_partitions_leave_the_fetch_session_and_the_last_ends_it(fetching:
     fetching.manager.remove_partition(fetching.node.partitions[0])
     fetching.manager.remove_partition(fetching.node.partitions[2])
     assert list(fetching.manager) == []
+    await eventually_async(lambda: fetching.peer.open_connections == 0)
     fetching.follow(0)
     again = await fetching.asked_for(4)
     assert (again.session_id, positions(again), fetching.peer.connections) == (0, {0: 0}, 2)
@@ -269,7 +329,9 @@ async def test_other_settings_hold_for_the_next_request(fetching: Fetching) -> N
 async def test_after_the_end_nothing_is_fetched(fetching: Fetching) -> None:
     fetching.follow(0)
     await fetching.asked_for(1)
+    (task,) = (each.task for each in fetching.manager._tasks.values())
     await fetching.manager.close()
+    assert task.done()
     fetching.follow(1)
     assert list(fetching.manager) == [] and len(fetching.asked()) == 1
 

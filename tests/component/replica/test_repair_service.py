@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from odradek.client.connection import Connection, connect
-from odradek.common.errors import ErrorCode, StorageError
+from odradek.common.errors import ErrorCode, OdradekError, StorageError
 from odradek.common.real_io import RealNetwork
 from odradek.log.files import FileCache
 from odradek.log.recovery import load_producers
@@ -18,10 +19,12 @@ from odradek.protocol.api_key import ApiKey
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from odradek.record.batch import HEADER_BYTES
+from odradek.replica.partition import Partition
 from odradek.replica.repair_service import RepairService
+from odradek.replica.waiters import DataWait
 from tests.component.client.conftest import ScriptedPeer
 from tests.support.models.batches import batch
-from tests.support.waiting import eventually_async
+from tests.support.waiting import eventually_async, some_turns
 from tests.unit.replica.test_partition import ME, Home
 
 PAUSE_MS = 1_000
@@ -101,6 +104,7 @@ async def repairing(tmp_path: Path) -> AsyncIterator[Repairing]:
 
 
 async def test_damaged_batches_are_fetched_as_a_consumer_fetches(repairing: Repairing) -> None:
+    reader = DataWait([repairing.home.partition], missing_bytes=1 << 20, timeout_ms=600_000)
     assert repairing.request()
     assert repairing.request(), "it is under way"
     assert repairing.home.partition.is_being_repaired
@@ -116,6 +120,62 @@ async def test_damaged_batches_are_fetched_as_a_consumer_fetches(repairing: Repa
     assert (counts.repaired_batches, counts.repaired_bytes, counts.failures) == (1, repairing.size, 0)
     assert repairing.home.log.damage.repair_count == 1
     assert repairing.failed == []
+    assert reader.future.done(), "who waits there reads again"
+
+
+async def test_the_last_batch_of_a_log_is_repaired(repairing: Repairing) -> None:
+    damaged, size = bytearray(repairing.whole), repairing.size
+    damaged[-1] ^= 1
+    repairing.path.write_bytes(damaged)
+    repairing.answers = [PartitionData(records=repairing.whole[4 * size :])]
+    assert repairing.service.request(repairing.home.partition, repairing.segment, 4 * size)
+    await repairing.ends()
+    assert repairing.path.read_bytes() == repairing.whole
+
+
+async def test_the_leader_is_asked_first_then_replicas_in_sync_then_the_others(repairing: Repairing) -> None:
+    asked: list[int] = []
+
+    async def connect_to(broker_id: int) -> Connection:
+        asked.append(broker_id)
+        raise OdradekError("it is stopped")
+
+    repairing.service._connect_to = connect_to
+    replicas = (ME, 4, 0, 3)
+    repairing.home.change(replicas=replicas, isr=(ME, 0, 3), leader=3, leader_epoch=1)
+    assert repairing.request()
+    await repairing.ends()
+    repairing.home.change(replicas=replicas, isr=(4, 0), leader=-1, leader_epoch=2)
+    repairing.at_ms += PAUSE_MS
+    assert repairing.request()
+    await repairing.ends()
+    assert asked == [3, 0, 4, 4, 0, 3]
+
+
+async def test_four_partitions_are_repaired_at_once(
+    repairing: Repairing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running: list[str] = []
+    gate = asyncio.Event()
+
+    async def repair(partition: Partition, segment: object, position: int) -> bool:
+        running.append(partition.name)
+        await gate.wait()
+        return True
+
+    monkeypatch.setattr(repairing.service, "_repair", repair)
+    homes = []
+    for number in range(5):
+        (tmp_path / f"{number}").mkdir()
+        homes.append(Home(tmp_path / f"{number}", (ME, 2)))
+        assert repairing.service.request(homes[-1].partition, repairing.segment, 0)
+    await some_turns()
+    assert len(running) == 4
+    gate.set()
+    await eventually_async(lambda: not any(home.partition.is_being_repaired for home in homes))
+    assert len(running) == 5
+    for home in homes:
+        home.disk.close()
 
 
 @pytest.mark.parametrize(
@@ -313,11 +373,12 @@ async def test_deleted_or_single_replicas_are_not_repaired(repairing: Repairing)
     assert not repairing.request()
 
 
-async def test_a_replica_that_is_too_old_is_not_asked(repairing: Repairing) -> None:
-    repairing.peer.on(ApiKey.FETCH, repairing._answer, versions=(4, 14))
+@pytest.mark.parametrize(("version", "is_asked"), [(14, False), (15, True)])
+async def test_a_replica_that_is_too_old_is_not_asked(repairing: Repairing, version: int, is_asked: bool) -> None:
+    repairing.peer.on(ApiKey.FETCH, repairing._answer, versions=(4, version))
     assert repairing.request()
     await repairing.ends()
-    assert (repairing.asked(), repairing.service.counts.failures) == ([], 1)
+    assert (len(repairing.asked()), repairing.service.counts.failures) == (int(is_asked), int(not is_asked))
 
 
 async def test_a_close_ends_what_is_under_way(repairing: Repairing) -> None:

@@ -24,6 +24,7 @@ from odradek.replica.followers import follower_fetched
 from odradek.replica.following import append_from_leader, handle_out_of_range, truncate_to_divergence
 from odradek.replica.leadership import apply_image
 from odradek.replica.partition import Partition
+from odradek.replica.waiters import DataWait
 from tests.support.models.batches import NOW_MS, batch
 
 LEADER, FOLLOWER = 1, 2
@@ -175,13 +176,14 @@ def test_a_cut_below_what_was_deleted_goes_back_to_there(pair: Pair) -> None:
     assert pair.follower.log.epochs.latest_epoch == 7
 
 
-def test_a_follower_that_compacted_for_what_is_cut_gets_all_again(pair: Pair) -> None:
+@pytest.mark.parametrize(("cleaned_offset", "kept"), [(0, 2), (1, 0), (3, 0)])
+def test_a_follower_that_compacted_for_what_is_cut_gets_all_again(pair: Pair, cleaned_offset: int, kept: int) -> None:
     for each in (pair.leader, pair.follower):
         pair.fill(each, 3, 3, 8, 8)
-    pair.follower.log.cleaned_offset = 3
+    pair.follower.log.cleaned_offset = cleaned_offset
     truncate_leader(pair.leader, 2)
     assert pair.fetch()
-    assert pair.follower.log.log_end_offset == 0
+    assert pair.follower.log.log_end_offset == kept
     pair.settle()
     assert pair.follower.log.log_end_offset == 2
 
@@ -193,6 +195,28 @@ def test_a_follower_that_asked_before_the_cut_is_asked_for_again(pair: Pair) -> 
     assert replicas_not_truncated(pair.leader) == []
     truncate_leader(pair.leader, 2)
     assert replicas_not_truncated(pair.leader) == [FOLLOWER]
+
+
+async def test_a_leader_that_is_cut_begins_again_with_what_is_left(pair: Pair) -> None:
+    """Its epoch began behind the cut: without that its followers could not join, and its end would not be known."""
+    for each in (pair.leader, pair.follower):
+        pair.fill(each, 3, 3, 8, 8)
+    pair.lead(EPOCH + 1)
+    assert pair.leader.leader_epoch_start_offset == 4
+    pair.fill(pair.leader, 8)
+    poll = DataWait([pair.leader], missing_bytes=1 << 20, timeout_ms=60_000)
+    assert truncate_leader(pair.leader, 2)
+    assert poll.future.done(), "readers look where it ends now"
+    assert pair.leader.leader_epoch_start_offset == 2
+    assert not pair.leader.unreplicated
+    pair.settle()
+    assert pair.leader.offsets_are_known()
+
+
+def test_an_epoch_of_0_says_where_a_cut_leader_ends(pair: Pair) -> None:
+    pair.fill(pair.leader, 0, 0, 8)
+    truncate_leader(pair.leader, 2)
+    assert pair.leader.diverges(3, 8) == (0, 2)
 
 
 def test_nothing_is_cut_while_the_in_sync_set_changes(pair: Pair) -> None:

@@ -16,7 +16,7 @@ from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.log.retention import delete_records
 from odradek.log.truncation import truncate_to
 from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
-from odradek.replica import log_dir_move
+from odradek.replica import log_dir_driver, log_dir_move
 from odradek.replica.log_dir_move import LogDirMove
 from odradek.replica.manager import ReplicaCallbacks
 from odradek.replica.partition import Partition
@@ -194,11 +194,12 @@ class TestMoving:
         await moving.ends()
         assert moving.partition.log.log_dir == moving.target
 
-    @pytest.mark.parametrize(("limit", "durable"), [(1, 5), (1 << 20, 0)])
+    @pytest.mark.parametrize(("batches", "durable"), [(0, 5), (2, 4), (10, 0)])
     async def test_a_copy_is_made_durable_on_its_way_where_it_is_large(
-        self, moving: Moving, limit: int, durable: int, monkeypatch: pytest.MonkeyPatch
+        self, moving: Moving, batches: int, durable: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(log_dir_move, "FLUSH_BYTES", limit)
+        batch_bytes = moving.partition.log.segments[0].size_bytes // 5
+        monkeypatch.setattr(log_dir_move, "FLUSH_BYTES", max(1, batches * batch_bytes))
         moving.confirms = False
         moving.moves.change_piece_bytes(1)
         moving.move(moving.target)
@@ -206,6 +207,50 @@ class TestMoving:
         move = moving.moves.get(KEY)
         assert move is not None
         assert (move.future.log_end_offset, move.future.recovery_point) == (5, durable)
+
+    async def test_a_move_pauses_only_where_it_waits(self, moving: Moving, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Pieces, the report and the swap follow each other at once, and the last move ends the worker."""
+        monkeypatch.setattr(log_dir_driver, "IDLE_MS", 10**9)
+        moving.moves.change_piece_bytes(1)
+        moving.move(moving.target)
+        await eventually_async(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+        assert moving.partition.log.log_dir == moving.target
+
+    async def test_one_worker_does_all_moves(self, moving: Moving) -> None:
+        moving.confirms = False
+        moving.broker.topic("u", 6)
+        moving.move(moving.target)
+        workers = asyncio.all_tasks()
+        second = moving.broker.find("u")
+        target = next(each for each in moving.directories if each != second.log.log_dir)
+        moving.broker.replicas.move("u", 0, target, moving.broker.publisher.image)
+        assert asyncio.all_tasks() == workers and len(workers) == 2
+
+    async def test_no_move_begins_after_a_stop(self, moving: Moving) -> None:
+        await moving.moves.close()
+        moving.move(moving.target)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    async def test_what_is_durable_when_the_copy_takes_the_place_is_durable_there(
+        self, moving: Moving, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        flusher = moving.broker.replicas._flusher
+        hold = flusher.hold
+
+        async def append_before(partition: Partition) -> None:
+            append(partition)
+            await flusher.flush(partition)
+            assert partition.log.recovery_point == 6
+            await hold(partition)
+
+        monkeypatch.setattr(flusher, "hold", append_before)
+        moving.move(moving.target)
+        await moving.ends()
+        log = moving.partition.log
+        assert (log.log_dir, log.log_end_offset, log.recovery_point) == (moving.target, 6, 6)
+        append(moving.partition)
+        await flusher.flush(moving.partition)
+        assert log.recovery_point == 7, "flushes begin again"
 
 
 class TestWhatEndsIt:
@@ -340,6 +385,31 @@ class TestQuota:
         moving.clock.at_ms += 10_000
         await moving.ends()
         assert moving.moves.moved_bytes == 5 * size
+
+    @pytest.mark.parametrize(
+        ("rate", "spent", "paused_s"), [(None, 5000, []), (1000, 1300, [0.301]), (1000, 9000, [1.0]), (0, 0, [1.0])]
+    )
+    async def test_a_quota_is_waited_for_a_second_at_most(
+        self,
+        moving: Moving,
+        monkeypatch: pytest.MonkeyPatch,
+        rate: int | None,
+        spent: int,
+        paused_s: list[float],
+    ) -> None:
+        """It may be changed meanwhile."""
+        if rate is not None:
+            moving.moves.quota.change_rate(rate, moving.clock.at_ms)
+        moving.moves.quota.spend(spent, moving.clock.at_ms)
+        slept: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            slept.append(seconds)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncio, "sleep", sleep)
+            await moving.moves._wait_for_quota()
+        assert slept == paused_s
 
     def test_a_piece_is_as_large_as_a_fetch_where_nothing_else_is_set(self, moving: Moving) -> None:
         assert (moving.moves.piece_bytes, moving.moves.moved_bytes) == (1_048_576, 0)

@@ -24,7 +24,7 @@ from odradek.record.reader import read_batches
 from odradek.replica.followers import follower_fetched
 from odradek.replica.leadership import apply_image
 from odradek.replica.partition import READ_COMMITTED, Partition
-from odradek.replica.partition_read import PartitionRead
+from odradek.replica.partition_read import PartitionRead, nothing_of
 from odradek.replica.unreplicated import MAX_ENTRIES
 from odradek.replica.waiters import DataWait
 from tests.support.models.batches import NOW_MS, batch, header_of
@@ -261,7 +261,7 @@ class TestLeaderEpochs:
         check = node.partition.check_leader
         check()
         check(3)
-        assert refused(lambda: check(2)) is ErrorCode.FENCED_LEADER_EPOCH
+        assert refused(lambda: check(2)) is refused(lambda: check(0)) is ErrorCode.FENCED_LEADER_EPOCH
         assert refused(lambda: check(4)) is ErrorCode.UNKNOWN_LEADER_EPOCH
         node.change(leader=2, leader_epoch=4)
         assert refused(lambda: check(4)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -294,8 +294,12 @@ class TestReading:
         node.fetched(2, 2)
         assert offsets(node.read(0)) == [0, 1]
         assert offsets(node.read(0, replica_id=2)) == [0, 1, 2]
+        assert READ_COMMITTED == 1, "as clients send it"
+        of_broker_0 = node.read(0, replica_id=0, isolation_level=1)
+        assert (offsets(of_broker_0), of_broker_0.aborted_transactions) == ([0, 1, 2], None)
         found = node.read(2)
         assert (found.size_bytes, found.high_watermark, found.last_stable_offset) == (0, 2, 2)
+        assert nothing_of(node.log) == found == PartitionRead(2, 2, 0)
 
     async def test_the_marks_are_read_once(self, home: MakeHome, monkeypatch: pytest.MonkeyPatch) -> None:
         """KAFKA-9835, 9807: records between two reads of a mark went to consumers that were given another mark."""

@@ -85,6 +85,14 @@ class TestLeaderships:
         assert wait is not None and not wait.done() and not poll.future.done()
         poll.future.cancel()
 
+    async def test_the_end_of_a_leader_epoch_fails_waits_for_a_flush(self, home: MakeHome) -> None:
+        node = home(ME, 2, flush_messages=1)
+        node.append(b"a", acks=1)
+        wait = node.partition.wait_durable(1)
+        node.change(leader=2, leader_epoch=1)
+        assert wait is not None
+        assert refused(wait.result) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
     async def test_readers_of_a_follower_look_again_when_another_leads(self, home: MakeHome) -> None:
         node = home(ME, 2, 3)
         node.change(leader=2, leader_epoch=1)
@@ -261,6 +269,16 @@ class TestInSyncSets:
         node.append(b"a")
         assert node.watermark == 2 and poll.future.done(), "both count"
 
+    async def test_alone_in_the_set_a_leader_waits_for_one_that_joins(self, home: MakeHome) -> None:
+        node = home(ME, 2)
+        node.change(isr=(ME,))
+        node.fetched(2, 0)
+        assert node.partition.in_sync.pending is not None
+        node.append(b"a")
+        assert node.watermark == 0, "the controller may have added it already"
+        node.fetched(2, 1)
+        assert node.watermark == 1
+
     async def test_many_batches_that_wait_are_counted_as_few(self, home: MakeHome) -> None:
         assert MAX_ENTRIES == 10_000
 
@@ -356,7 +374,8 @@ class TestFollowing:
         node.change(leader=2, leader_epoch=1)
         assert refused(lambda: node.read(offset)) is code
         assert node.read(2).size_bytes == 0
-        assert refused(lambda: node.read(3, replica_id=5)) is ErrorCode.OFFSET_OUT_OF_RANGE
+        for replica_id in (5, 0):
+            assert refused(lambda: node.read(3, replica_id=replica_id)) is ErrorCode.OFFSET_OUT_OF_RANGE  # noqa: B023 - called within the round
 
     async def test_marks_of_the_leader_go_as_far_as_our_log_does(self, home: MakeHome) -> None:
         node = home(ME, 2)

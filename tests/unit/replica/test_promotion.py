@@ -211,6 +211,15 @@ def test_an_end_is_not_written_again_where_nothing_is_left(home: Home, *, reopen
     assert home.produce(1, 0, b"x", b"y") == 4, "it is known for a second try"
 
 
+def test_the_end_of_a_mirror_of_one_record_is_not_written_again(home: Home) -> None:
+    home.mirrored(batch(b"a"))
+    home.promote()
+    assert controls(home.log) == [(1, -1, ControlType.LEADER_CHANGE)]
+    home.empty()
+    home.promote(FIRST_OWN + 1)
+    assert home.log.log_start_offset == home.log.log_end_offset == 2
+
+
 @pytest.mark.parametrize("commit", [False, True])
 def test_an_end_is_not_written_again_where_markers_are_left(home: Home, *, commit: bool) -> None:
     home.mirrored(of_source(1))

@@ -16,9 +16,11 @@ import pytest
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.real_io import RealClock, RealNetwork
 from odradek.metadata.model import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, ResourceType
+from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
 from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 from odradek.protocol.messages.partition_record import PartitionRecord
+from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
 from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.replica.config import FetcherConfig
@@ -31,7 +33,7 @@ from odradek.replica.repair_service import RepairCounts
 from odradek.replica.throttle import NOT_THROTTLED, Throttled
 from odradek.settings.links import MirrorState, mirror_key
 from tests.support.models.batches import batch, header_of
-from tests.support.waiting import eventually_async
+from tests.support.waiting import eventually_async, some_turns
 from tests.unit.replica.test_replica_manager import ME, Broker, append, idle_isr
 
 THROTTLED = "follower.replication.throttled.replicas"
@@ -259,19 +261,32 @@ class TestLater:
         assert "t-4" not in broker.names()
 
     async def test_a_few_are_removed_with_the_change_and_the_others_after_it(
-        self, broker: Broker, tmp_path: Path
+        self, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def left() -> int:
             return len(list(tmp_path.glob("*/t-*-delete")))
 
-        broker.topic("t", 5, *[[ME]] * 21)
-        await broker.replicas.logs_created()
-        for number in range(21):
-            append(broker.find("t", number))
-        broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)))
-        assert left() == 20
-        await asyncio.sleep(0)
-        assert left() == 21
+        turns: list[int] = []
+        discard = broker.logs.discard_deleted
+
+        def counted(limit: int) -> bool:
+            turns.append(limit)
+            return discard(limit)
+
+        monkeypatch.setattr(broker.logs, "discard_deleted", counted)
+        for topic_id in (5, 6):
+            broker.topic("t", topic_id, *[[ME]] * 45)
+            await broker.replicas.logs_created()
+            for number in range(45):
+                append(broker.find("t", number))
+            before = left()
+            broker.publish(RemoveTopicRecord(topic_id=UUID(int=topic_id)))
+            seen = [left() - before]
+            for _ in range(4):
+                await asyncio.sleep(0)
+                seen.append(left() - before)
+            assert seen == [20, 40, 45, 45, 45]
+        assert turns == [20] * 4, "two turns each time, and none when all is done"
 
     async def test_a_removal_that_fails_takes_its_directory_offline(
         self, broker: Broker, monkeypatch: pytest.MonkeyPatch
@@ -320,6 +335,42 @@ class TestMirrors:
         assert not broker.find("t").is_mirror and broker.replicas.mirrors == frozenset()
         append(broker.find("t"))
 
+    def test_a_new_partition_of_a_mirror_is_one_from_its_beginning(self, broker: Broker) -> None:
+        broker.publish(self.linked("t", "mirror", MirrorState.ACTIVE))
+        broker.topic("t", 5)
+        broker.topic("u", 6)
+        assert [broker.find(name).is_mirror for name in ("t", "u")] == [True, False]
+
+    def test_a_promoted_mirror_ends_with_the_leader_epoch_that_is_its_own(self, broker: Broker) -> None:
+        """The settings may come before that epoch, and another broker may lead until then."""
+        broker.topic("t", 5, [ME, 2])
+        broker.publish(self.linked("t", "mirror", MirrorState.ACTIVE))
+        broker.publish(self.linked("t", "mirror", MirrorState.PROMOTED), self.linked("t", "leader.epoch", "2"))
+        seen = []
+        for leader in (2, ME):
+            broker.publish(PartitionChangeRecord(partition_id=0, topic_id=UUID(int=5), leader=leader))
+            seen.append((broker.find("t").leader_epoch, broker.find("t").is_mirror))
+        assert seen == [(1, True), (2, False)]
+
+    def test_a_failback_and_what_was_cut_in_it_are_known_to_the_partition(self, broker: Broker) -> None:
+        def marks() -> list[tuple[bool, bool, int]]:
+            found = [broker.find(*each) for each in (("t", 0), ("t", 1), ("u", 0))]
+            return [(each.is_failing_back, each.is_mirror, each.own_from) for each in found]
+
+        broker.topic("t", 5, [ME], [ME])
+        broker.topic("u", 6)
+        assert marks() == [(False, False, -1)] * 3
+        broker.publish(
+            self.linked("t", "own.from", "7"),
+            self.linked("t", "begun.1", "3"),
+            self.linked("t", "mirror", MirrorState.FAILBACK),
+        )
+        assert broker.replicas.failing_back == {"t"}
+        assert marks() == [(True, True, 7), (True, True, -1), (False, False, -1)], "one leader has begun to cut"
+        broker.publish(self.linked("t", "begun.0", "3"), self.linked("t", "mirror", MirrorState.ACTIVE))
+        assert broker.replicas.failing_back == frozenset()
+        assert marks() == [(False, True, -1), (False, True, -1), (False, False, -1)]
+
     @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
     def test_a_mirror_that_a_full_disk_cannot_end_stays_one(self, broker: Broker, code: int) -> None:
         self.promoted(broker)
@@ -343,6 +394,46 @@ def test_a_topic_deleted_and_made_again_at_once_has_none_of_its_records(broker: 
     broker.publish(RemoveTopicRecord(topic_id=UUID(int=5)), TopicRecord(name="t", topic_id=UUID(int=6)), made)
     partition = broker.find("t")
     assert (partition.topic_id, partition.log.log_end_offset) == (UUID(int=6), 0)
+
+
+@pytest.mark.parametrize("what", ["prepared", "flushed"])
+async def test_a_close_waits_for_work_on_partitions(broker: Broker, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    assert broker.replicas.parked_fetch_count == 0
+    broker.topic("t", 5)
+    partition = broker.find("t")
+    append(partition)
+    gate, run = asyncio.Event(), broker.disk.run_blocking
+
+    async def gated(work: Callable[[], Any]) -> Any:
+        await gate.wait()
+        return await run(work)
+
+    monkeypatch.setattr(broker.disk, "run_blocking", gated)
+    seen: list[object] = []
+    if what == "prepared":
+        broker.replicas.preparations.run(partition, lambda: what, lambda prepared, failure: seen.append(prepared))
+    else:
+        flush = asyncio.ensure_future(broker.replicas.flush(partition))
+        flush.add_done_callback(lambda _: seen.append(what))
+    await some_turns()
+    closing = asyncio.ensure_future(broker.replicas.close())
+    await some_turns()
+    assert not closing.done() and not seen
+    gate.set()
+    await closing
+    await some_turns()
+    assert seen == [what] and partition.log.recovery_point == (what == "flushed")
+
+
+def test_the_brokers_that_may_join_an_isr_are_registered_and_active(broker: Broker) -> None:
+    """KIP-841, KIP-903: a broker that was restarted since its fetch may have lost records."""
+    for broker_id in (2, 3, 4):
+        broker.publish(RegisterBrokerRecord(broker_id=broker_id, broker_epoch=7, fenced=broker_id == 3))
+    broker.publish(BrokerRegistrationChangeRecord(broker_id=4, broker_epoch=7, in_controlled_shutdown=1))
+    broker.topic("t", 5)
+    asked = [(2, 7), (2, -1), (2, 6), (2, 8), (3, 7), (3, -1), (4, 7), (4, -1), (9, 7), (9, -1)]
+    may_join = [each for each in asked if broker.find("t").is_isr_eligible(*each)]
+    assert may_join == [(2, 7), (2, -1)]
 
 
 async def test_a_partitions_records_are_flushed(broker: Broker) -> None:
@@ -404,6 +495,17 @@ class TestMetrics:
         fetchers.appended_bytes, fetchers.failed_count = 11, 12
         found = self.values(broker)
         assert [found[name][()] for name in names[:2]] == [11, 12]
+        await fetchers.close()
+
+    async def test_the_replica_that_is_furthest_behind_counts(self, broker: Broker) -> None:
+        name = "odradek_replica_max_lag_records"
+        broker.topic("t", 5, *[[2, ME]] * 3)
+        assert self.values(broker)[name] == {(): 0}
+        fetchers = fetching(broker)
+        assert self.values(broker)[name] == {(): 0}, "no leader has answered"
+        first, second, _ = fetchers
+        first.lag, second.lag = 7, 3
+        assert self.values(broker)[name] == {(): 7}
         await fetchers.close()
 
 
