@@ -55,8 +55,8 @@ def test_a_segment_has_so_many_bytes(home: Home, left: int) -> None:
 
 def test_a_full_index_ends_a_segment(home: Home) -> None:
     log = home.open(index_interval_bytes=1)
-    for _ in range(4):
-        append(log, ONE)
+    for number in range(4):
+        append(log, batch(b"0", timestamp_ms=NOW_MS + number))
     used = log.segments.active.indexes.size_bytes
     assert used == 3 * INDEX_ENTRY_BYTES, "the time index is the larger one"
     assert not rolls(log, segment_index_bytes=used + INDEX_ENTRY_BYTES)
