@@ -28,7 +28,7 @@ def test_every_bug_has_its_line() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["partitions are given before they are free", "an assignment is sent once"])
+@pytest.mark.parametrize("name", CAUGHT_BY_SEED)
 def test_a_planted_bug_is_caught(name: str) -> None:
     (bug,) = [each for each in COPYING if each.name == name]
     with bug.planted():
