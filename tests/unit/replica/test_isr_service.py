@@ -10,13 +10,14 @@ from uuid import UUID
 
 import pytest
 
+from odradek.common.backoff import Backoff
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages.alter_partition_request import AlterPartitionRequest
 from odradek.protocol.messages.alter_partition_response import AlterPartitionResponse, PartitionData, TopicData
 from odradek.replica import isr_service
 from odradek.replica.isr_service import IsrService
 from odradek.replica.partition import Partition
-from tests.support.waiting import eventually_async
+from tests.support.waiting import eventually_async, some_turns
 from tests.unit.replica.test_partition import ME, Home
 
 OWN_EPOCH = 55
@@ -168,6 +169,22 @@ async def test_an_undecided_isr_change_is_retried(asking: Asking, answer: Answer
     assert [asking.names(at) for at in range(3)] == [[(5, 0)]] * 3 and len(asking.asked) == 3
 
 
+async def test_pauses_grow_until_a_change_is_decided(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(backoff: Backoff) -> None:
+        pauses.append(backoff.next_ms())
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(Backoff, "sleep", sleep)
+    for number, failures in enumerate((6, 1, 0)):
+        asking.answers = [ApiError(ErrorCode.REQUEST_TIMED_OUT, "no answer")] * failures
+        asking.want(number)
+        await eventually_async(lambda number=number: asking.partitions[number].isr == (ME, 2, 3))
+        await some_turns()
+    assert pauses == [50, 100, 200, 400, 800, 1000, 50]
+
+
 async def test_only_what_was_not_decided_is_asked_for_again(asking: Asking) -> None:
     asking.answers = [lambda request: AlterPartitionResponse(topics=answered(request).topics[:1])]
     asking.want(0, 2)
@@ -216,6 +233,7 @@ async def test_a_lagging_replica_is_removed_by_an_isr_change(asking: Asking, cap
 
 async def test_after_a_stop_nothing_is_asked(asking: Asking) -> None:
     await asking.service.stop()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
     asking.want(0)
     for _ in range(20):
         await asyncio.sleep(0)
