@@ -114,3 +114,11 @@ def test_an_index_without_entries_is_made_again_where_it_should_have_some(home: 
     indexes.load()
     assert (indexes.max_timestamp_ms, indexes.max_timestamp_offset) == (NOW_MS + COUNT - 1, COUNT - 1)
     assert indexes.offset_before(NOW_MS + 5) <= 5
+
+
+def test_a_flushed_segment_has_both_indexes_though_they_are_empty(home: Home) -> None:
+    """Apache Kafka scans a segment that lacks one; it needs no index of aborted transactions."""
+    log = filled(home.open(), 1)
+    log.segments[0].indexes.flush()
+    offsets, times, transactions = log.segments[0].indexes.paths()
+    assert [path.read_bytes() for path in (offsets, times)] == [b"", b""] and not transactions.exists()
