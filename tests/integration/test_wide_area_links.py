@@ -87,7 +87,8 @@ def committed(node: NodeProcess) -> int:
     "until_connections_die", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["short", "long"]
 )
 def test_a_mirror_equals_its_source_after_losses_and_a_cut(tmp_path: Path, until_connections_die: bool) -> None:
-    with joined(tmp_path, delay_s=0.1, loss=0.03, seed=20) as at:
+    # By this seed some of the first thirty packets of either side are lost.
+    with joined(tmp_path, delay_s=0.1, loss=0.03, seed=1) as at:
         line, source, here = at.line, at.source, at.here
         create_topic(here.bootstrap, LOCAL)
         mirror_to(here.bootstrap, 0)
