@@ -18,7 +18,13 @@ from odradek.log.files import FileCache
 from odradek.log.follower_append import append_as_follower
 from odradek.log.opening import close_log, open_log
 from odradek.log.retention import delete_records
-from odradek.replica.followers import handle_alter_partition, is_under_replicated, maybe_shrink, preferred_read_replica
+from odradek.replica.followers import (
+    handle_alter_partition,
+    is_at_min_isr,
+    is_under_replicated,
+    maybe_shrink,
+    preferred_read_replica,
+)
 from odradek.replica.following import update_offsets_from_leader
 from odradek.replica.in_sync import IsrChange, Outcome
 from odradek.replica.partition import Partition
@@ -124,11 +130,11 @@ class TestLeaderships:
 class TestInSyncSets:
     def test_a_leader_knows_whether_a_replica_is_out(self, home: MakeHome) -> None:
         node = home(ME, 2)
-        seen = [is_under_replicated(node.partition)]
+        seen = [(is_under_replicated(node.partition), is_at_min_isr(node.partition))]
         for fields in ({"isr": (ME,)}, {"leader": 2, "leader_epoch": 1}):
             node.change(**fields)
-            seen.append(is_under_replicated(node.partition))
-        assert seen == [False, True, False]
+            seen.append((is_under_replicated(node.partition), is_at_min_isr(node.partition)))
+        assert seen == [(False, False), (True, True), (False, False)], "min.insync.replicas is 1"
 
     def test_a_caught_up_replica_is_requested_for_the_isr_once(self, home: MakeHome) -> None:
         node = home(ME, 2, 3)
