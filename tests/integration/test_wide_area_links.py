@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from odradek.testing.processes import NodeProcess
 from tests.support.clients.cli import odradek
@@ -204,3 +205,19 @@ def test_the_line_is_crossed_once_however_many_read(tmp_path: Path) -> None:
         batches = len(log_of(at.here.plan.data_dir))
         assert 1_500_000 < batches < 0.7 * sum(map(len, text)), "they are compressed"
         assert at.line.crossed(at.west).bytes - before < 1.1 * batches
+
+
+@pytest.mark.slow
+def test_a_far_log_whose_beginning_was_deleted_is_mirrored(tmp_path: Path) -> None:
+    """Connecting and requesting the offsets of the source's log takes several round trips of 0.6 s."""
+    with joined(tmp_path, delay_s=0.3) as at:
+        produce_all(at.source.bootstrap, TOPIC, records("a", 20))
+        client = AdminClient({"bootstrap.servers": at.source.bootstrap})
+        partition = TopicPartition(TOPIC, 0, 15)
+        client.delete_records([partition])[partition].result(PATIENCE_S)
+        odradek(at.here.bootstrap, "links", "mirror", "west", TOPIC)
+
+        def rows() -> list[tuple[object, object]]:
+            return [(row["end"], row["reason"]) for row in rows_of(at.here.bootstrap, TOPIC)]
+
+        eventually(lambda: rows() == [(20, "")], rows)

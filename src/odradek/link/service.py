@@ -59,8 +59,9 @@ PartitionKey = tuple[str, int]
 Connect = Callable[[Link], Cluster]
 Follow = Callable[[Cluster, Callable[[], Link]], Awaitable[None]]
 Duties = Sequence[tuple[Following, Follow]]
-# The limit of requests for some partitions, which delay the round of all.
-OFFSETS_TIMEOUT_MS = 1000
+# The limit of requests for some partitions, which delay the round of all. A source may be far: a new connection, TLS, a
+# login and the requests take ten round trips.
+OFFSETS_TIMEOUT_MS = 6000
 MAX_WAIT_MS, MAX_BYTES = 500, 8 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 15_000
 # After this time the other brokers do what the first broker has not done.
