@@ -8,14 +8,17 @@ from uuid import UUID
 
 import pytest
 
-from odradek.log.checkpoints import LEADER_EPOCHS, PARTITION_METADATA
+from odradek.log.checkpoints import LEADER_EPOCHS, LOG_START, PARTITION_METADATA, read_offsets
+from odradek.log.files import FileCache
 from odradek.log.manager import LogManager
 from odradek.log.opening import close_log
 from odradek.log.recovery import delete_snapshots_before, snapshot_offsets
 from odradek.log.rolling import roll
+from odradek.log.segment import Segment
 from odradek.log.segment_file import segment_path
 from odradek.log.truncation import truncate_fully_and_start_at
-from tests.sim.disk import DiskFaults
+from odradek.log.verification import Damage, check_batches
+from tests.sim.disk import DiskFaults, SimFile
 from tests.support.disks.crashing import CrashingDisk
 from tests.support.models.batches import NOW_MS, batch
 from tests.unit.log.test_log_durable import DIRECTORY, Home, several_segments
@@ -214,3 +217,51 @@ def failures_at_start(logs: Logs) -> dict[Path, str]:
     while loader.open_some(ROOT, manager.files):
         pass
     return loader.failures
+
+
+def test_a_lower_log_start_is_stored_before_files_are_removed() -> None:
+    """A kill in between would leave a start behind records that the leader sends next."""
+    logs = Logs()
+    for _ in range(3):
+        logs.append()
+    logs.log.advance_log_start(3)
+    logs.manager.checkpoint_work()()
+    starts: list[int] = []
+    remove = logs.disk.remove
+
+    def removed(path: Path) -> None:
+        if path.suffix == ".snapshot":
+            starts.append(read_offsets(logs.disk, ROOT / LOG_START)["t", 0])
+        remove(path)
+
+    logs.disk.remove = removed  # type: ignore[method-assign]  # the test replaces it
+    logs.log.flush_state.snapshot_producers(logs.log.producers, 3)
+    starts.clear()
+    truncate_fully_and_start_at(logs.log, 1)
+    assert starts[0] == 1 == logs.log.log_start_offset
+
+
+def test_a_batch_that_is_read_wrong_once_is_not_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = stopped(clean=False)
+    errors = [1]
+    read_at = SimFile.read_at
+
+    def flipped(file: SimFile, position: int, length: int) -> bytes:
+        data = bytearray(read_at(file, position, length))
+        if file.path.suffix == ".log" and length > 1000 and errors:
+            data[-1] ^= errors.pop()
+        return bytes(data)
+
+    monkeypatch.setattr(SimFile, "read_at", flipped)
+    notes: list[str] = []
+    segment = Segment(FileCache(home.disk), DIRECTORY, 0, created_ms=0)
+    segment.open()
+    found = list(check_batches(segment, expected_offset=0))
+    assert not errors and len(found) == 3 and not any(isinstance(each, Damage) for each in found)
+    assert home.open(notes=notes).log_end_offset == END and notes == []
+
+
+def test_producers_are_known_up_to_the_end_of_a_log() -> None:
+    logs = Logs()
+    logs.append()
+    assert logs.log.producers.map_end_offset == logs.log.log_end_offset == 2
