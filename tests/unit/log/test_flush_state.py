@@ -20,7 +20,7 @@ from odradek.log.truncation import truncate_to
 from tests.sim.disk import DiskFaults, SimDisk
 from tests.support.models.batches import NOW_MS
 from tests.unit.log.test_log_durable import DIRECTORY, Home, several_segments
-from tests.unit.log.test_log_left_out import abort, aborted, append, make, start
+from tests.unit.log.test_log_left_out import FullDisk, abort, aborted, append, make, start
 
 
 def is_due(log: Log, now_ms: int = 0, **config: Any) -> bool:
@@ -95,14 +95,20 @@ def test_epochs_for_which_a_flush_had_no_space_hold_up_the_recovery_point() -> N
     assert (log.recovery_point, written_epochs(disk, log.directory)) == (2, ["0 0", "3 1"])
 
 
-def test_after_a_truncation_no_flush_without_space_lets_an_epoch_begin() -> None:
-    """Its records might be read by a start that does not know the epoch."""
+def truncated_on_a_full_disk() -> tuple[FullDisk, Log]:
+    """A log of two flushed records; epoch 3 was truncated before its entry could be written."""
     disk, _, log = make()
     append(log, b"a", b"b")
     log.flush()
     disk.full_for = (LEADER_EPOCHS,)
     append(log, b"c", epoch=3)
     truncate_to(log, 2)
+    return disk, log
+
+
+def test_after_a_truncation_no_flush_without_space_lets_an_epoch_begin() -> None:
+    """Its records might be read by a start that does not know the epoch."""
+    disk, log = truncated_on_a_full_disk()
     for _ in range(2):
         log.flush()
         with pytest.raises(ApiError) as error:
@@ -147,12 +153,7 @@ def test_a_flush_that_is_undone_is_repeated_as_a_whole() -> None:
 
 
 def test_epochs_behind_a_truncation_outlive_an_undone_flush() -> None:
-    disk, _, log = make()
-    append(log, b"a", b"b")
-    log.flush()
-    disk.full_for = (LEADER_EPOCHS,)
-    append(log, b"c", epoch=3)
-    truncate_to(log, 2)
+    disk, log = truncated_on_a_full_disk()
     log.begin_flush()
     log.flush_state.undo()
     with pytest.raises(ApiError):
