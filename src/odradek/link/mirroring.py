@@ -85,8 +85,13 @@ class MirroredPartition:
         """Whether it may be fetched: the leader epoch here is not below that of any batch of the source."""
         partition = self.partition
         leads = partition.is_leader and partition.is_mirror
-        is_kept = self.stopped or self.is_paused or self.is_out_of_range
+        is_kept = self.is_idle or self.is_out_of_range
         return leads and not is_kept and self.source_leader >= 0 and self.source_epoch <= partition.leader_epoch
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether an administrator has paused it or must act, so that its source's end offset comes by no fetch."""
+        return self.is_paused or self.stopped
 
     def lacks_leader_for(self, duration_ms: int, now_ms: int) -> bool:
         """Whether the source had no leader, or none that responded, for `duration_ms`. `now_ms` is the wall clock."""

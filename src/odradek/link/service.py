@@ -59,8 +59,7 @@ PartitionKey = tuple[str, int]
 Connect = Callable[[Link], Cluster]
 Follow = Callable[[Cluster, Callable[[], Link]], Awaitable[None]]
 Duties = Sequence[tuple[Following, Follow]]
-# The limit of requests for some partitions, which delay the round of all. A source may be far: a new connection, TLS, a
-# login and the requests take ten round trips.
+# A source may be far: a new connection, TLS, a login and the requests for offsets take ten round trips.
 OFFSETS_TIMEOUT_MS = 6000
 MAX_WAIT_MS, MAX_BYTES = 500, 8 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 15_000
@@ -187,12 +186,13 @@ class LinkRun:
         self._wake = asyncio.Event()
         self._lacking_since: dict[str, int] = {}
         self._fetches: dict[int, asyncio.Task[None]] = {}
+        # Work for some partitions, by its reason's name: a leader of the source that does not respond delays no round.
+        self._background: dict[str, asyncio.Task[None]] = {}
         self._reasons = Reasons()
         self._pace = TokenBucket()
         self._set_rate()
         self._duties = duties
         self._failback = Failback(clock, replicas, lambda: (topic_manager() or (None,))[0])
-        self._failing_back: asyncio.Task[None] | None = None
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._run_rounds()), loop.create_task(self._run_followers())]
 
@@ -260,8 +260,7 @@ class LinkRun:
 
     async def stop(self) -> None:
         """Stop the link, and close its connections."""
-        tasks = [*self._tasks, *self._fetches.values()]
-        tasks += [self._failing_back] if self._failing_back is not None else []
+        tasks = [*self._tasks, *self._fetches.values(), *self._background.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -297,20 +296,21 @@ class LinkRun:
             if mirror is not None:
                 await self._guarded(mirror.topic, partial(self._update_topic, mirror, topic))
         self._begin_fetches()
-        await self._locate_out_of_range()
-        await self._fetch_idle_ends()
-        self._begin_fetches()
+        self._begin_locating()
+        self._begin_idle_ends()
         self._begin_failback()
+
+    def _begin(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Begin `work` in a task of its own unless the task of an earlier round still runs."""
+        if what not in self._background:
+            task = self._background[what] = asyncio.get_running_loop().create_task(self._guarded(what, work))
+            task.add_done_callback(lambda _: self._background.pop(what))
 
     def _begin_failback(self) -> None:
         """One round of failbacks, in a task of its own: failback files may be large."""
-        if not any(each.state is MirrorState.FAILBACK for each in self.link.mirrors.values()):
-            return
-        if self._failing_back is None or self._failing_back.done():
-            work = partial(
-                self._failback.round, self._source, lambda: self.link, lambda: list(self.partitions.values())
-            )
-            self._failing_back = asyncio.get_running_loop().create_task(self._guarded("failback", work))
+        if any(each.state is MirrorState.FAILBACK for each in self.link.mirrors.values()):
+            link, partitions = (lambda: self.link), (lambda: list(self.partitions.values()))
+            self._begin("failback", partial(self._failback.round, self._source, link, partitions))
 
     def _begin_fetches(self) -> None:
         leaders = {each.source_leader for each in self.partitions.values() if each.is_ready}
@@ -397,23 +397,25 @@ class LinkRun:
             self._replicas.storage_failed(error)
             return None
 
-    async def _fetch_idle_ends(self) -> None:
-        """Fetch the end offsets of paused and stopped partitions, for their lag."""
-        idle = {
-            each.source_key: each
-            for each in self.partitions.values()
-            if (each.is_paused or each.stopped) and each.source_leader >= 0
-        }
-        if not idle:
-            return
+    def _begin_idle_ends(self) -> None:
+        """Request the end offsets of paused and stopped partitions, for their lag; each leader has its own request."""
+        idle: dict[int, list[MirroredPartition]] = {}
+        for each in self.partitions.values():
+            if each.is_idle and each.source_leader >= 0:
+                idle.setdefault(each.source_leader, []).append(each)
+        for leader, some in sorted(idle.items()):
+            self._begin(f"idle ends at broker {leader}", partial(self._fetch_idle_ends, some))
+
+    async def _fetch_idle_ends(self, idle: list[MirroredPartition]) -> None:
         try:
             async with asyncio.timeout(OFFSETS_TIMEOUT_MS / 1000):
-                ends = await list_offsets(self._source, dict.fromkeys(idle, LATEST))
+                ends = await list_offsets(self._source, {each.source_key: LATEST for each in idle})
         except (OdradekError, OSError) as error:
             _log.debug("the source did not return end offsets", link=self.link.name, error=error)
             return
-        for key, end in ends.items():
-            idle[key].update_source_end(end, self._clock.now_ms())
+        for each in idle:
+            if each.is_idle:  # else a fetch may have returned a later end offset
+                each.update_source_end(ends[each.source_key], self._clock.now_ms())
 
     async def _run_followers(self) -> None:
         """Run the followers of offsets, ACLs and topic settings, each at its own interval."""
@@ -535,7 +537,7 @@ class LinkRun:
             )
         await asyncio.sleep(0)
 
-    async def _locate_out_of_range(self) -> None:
+    def _begin_locating(self) -> None:
         """Request the start and end offsets of the source's logs for partitions out of range.
 
         Each topic and leader has a request of its own, since one partition without a response fails the whole request.
@@ -544,11 +546,8 @@ class LinkRun:
         for key, each in self.partitions.items():
             if each.is_out_of_range and each.source_leader >= 0:
                 outside.setdefault((key[0], each.source_leader), {})[key] = each
-        work = [
-            self._guarded(f"where {topic} begins at broker {leader}", partial(self._locate, some))
-            for (topic, leader), some in sorted(outside.items())
-        ]
-        await asyncio.gather(*work)
+        for (topic, leader), some in sorted(outside.items()):
+            self._begin(f"where {topic} begins at broker {leader}", partial(self._locate, some))
 
     async def _locate(self, outside: dict[PartitionKey, MirroredPartition]) -> None:
         asked = [each.source_key for each in outside.values()]
@@ -565,6 +564,7 @@ class LinkRun:
                     source_key = mirrored.source_key
                     mirrored.locate(starts[source_key], ends[source_key], self._clock.now_ms())
                 self._report(mirrored.partition.name, mirrored.reason.why, mirrored.reason.text)
+        self._begin_fetches()
 
     async def _guarded(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
         """Await `work`; errors of the network or of a cluster are reported once, and retried by the next round."""

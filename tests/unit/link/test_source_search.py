@@ -1,7 +1,11 @@
-"""A link asks several brokers for the source's leaders, as one broker may know of none for long."""
+"""The rounds of a link: they ask several brokers for the source's leaders, and wait for none of these.
+
+One broker may know of no leader for long, and a leader may not respond.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -12,6 +16,8 @@ from odradek.common.real_io import RealClock
 from odradek.link.measures import Why
 from odradek.link.mirroring import MirroredPartition
 from odradek.link.service import STALE_MS, LinkRun
+from odradek.protocol.messages.list_offsets_request import ListOffsetsRequest
+from odradek.protocol.messages.metadata_response import MetadataResponsePartition
 from odradek.settings.links import Link, Mirror, MirrorState
 from tests.support.models.link_source import AnsweringSource
 
@@ -28,6 +34,24 @@ class Source(AnsweringSource):
 
     async def prefer_another_broker(self) -> None:
         self.turned += 1
+
+
+class SilentLeader(Source):
+    """Does not respond to requests for offsets, and counts them."""
+
+    asked = 0
+
+    def _topics(self, request: Any) -> Any:
+        response = super()._topics(request)
+        for topic in response.topics:
+            topic.partitions = [MetadataResponsePartition(partition_index=0, leader_id=1)]
+        return response
+
+    async def request(self, request: Any, response: Any, **more: Any) -> Any:
+        if isinstance(request, ListOffsetsRequest):
+            self.asked += 1
+            await asyncio.Event().wait()
+        return await super().request(request, response, **more)
 
 
 @pytest.mark.parametrize(
@@ -54,3 +78,25 @@ async def test_another_broker_is_asked_where_a_leader_lacks_for_long(
     await run.stop()
     assert source.turned == turned
     assert (len(made), source.connects) == (1, 1), "what the link connects with is read once"
+
+
+@pytest.mark.parametrize("state", ["is_paused", "stopped", "is_out_of_range"])
+async def test_a_leader_without_an_answer_delays_no_round(mirrored: MirroredPartition, state: str) -> None:
+    source = SilentLeader()
+    source.ids["t"] = mirrored.topic_id
+    link = Link("west", "source.invalid:9092", {"t": Mirror("west", "t", MirrorState.ACTIVE, mirrored.topic_id)})
+    replicas: Any = SimpleNamespace(partition=lambda *_: mirrored.partition)
+
+    def connect(_: Link) -> Any:
+        return source
+
+    run = LinkRun(link, connect, RealClock(), replicas, lambda: None, [])
+    mirrored.source_leader = 1
+    setattr(mirrored, state, True)
+    run.partitions["t", 0] = mirrored
+    for _ in range(3):
+        await run._refresh(dict(link.mirrors))
+        await asyncio.sleep(0)
+    assert source.asked == 1, "each round has awaited a request of its own"
+    await run.stop()
+    assert not run._background
