@@ -156,7 +156,8 @@ class MirrorReader(FollowingReader):
             self._dropping[key].discard(producer_id)
             self._aborted.setdefault(key, []).append((name, producer_id, epoch))
         else:
-            self.judge_markers(key)
+            if kind is not ControlType.ABORT:  # else it may be another producer's at the same end of the mirror
+                self.judge_markers(key)
             super()._marker(key, name, producer_id, epoch, kind)
 
     def judge_markers(self, key: tuple[str, int]) -> None:
