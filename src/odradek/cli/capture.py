@@ -21,7 +21,7 @@ from odradek.cli.connect import (
 )
 from odradek.cli.errors import FAILED, NOT_FOUND, UNREACHABLE, USAGE, CliError
 from odradek.cli.kafka_client import client_settings
-from odradek.cli.output import JsonOption, note, print_json, print_table, say
+from odradek.cli.output import JsonOption, print_json, print_table, say, say_on_stderr
 from odradek.cli.retries import Retries, until_stopped
 
 if TYPE_CHECKING:
@@ -152,13 +152,13 @@ class _Run:
                 self._connected_run(until_idle=until_idle)
                 return
             except psycopg.errors.ObjectInUse as error:  # by another capture, which finds out that it is fenced
-                note(f"the database: {_first_line(error)}; trying again")
+                say_on_stderr(f"the database: {_first_line(error)}; trying again")
             except psycopg.Error as error:
                 # The state of something is wrong, and not the moment: a slot went further than this capture.
                 is_final = isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState)
                 if not self._retries.was_connected or is_final or not isinstance(error, psycopg.OperationalError):
                     raise _database_error(error) from None
-                note(f"the database does not answer: {_first_line(error)}; trying again")
+                say_on_stderr(f"the database does not answer: {_first_line(error)}; trying again")
             except (KafkaException, TimeoutError) as error:
                 self._retries.report_failure(error)
             self._retries.wait()
@@ -169,7 +169,7 @@ class _Run:
 
         with Database(self._url, self._options.name) as database:
             if database.keeps_without_limit() and not self._retries.was_connected:
-                note(
+                say_on_stderr(
                     "while a capture does not run, the database keeps its log without a limit:"
                     " set max_slot_wal_keep_size there"
                 )
@@ -177,7 +177,7 @@ class _Run:
             capture = Capture(database, self._clients, self._options, make_format, self._report_snapshot)
             with closing(capture):
                 if not self._is_announced:
-                    note(f"capturing {', '.join(self._options.tables)}")
+                    say_on_stderr(f"capturing {', '.join(self._options.tables)}")
                 self._is_announced = self._retries.was_connected = True
                 # Once it is taken, a lost connection does not ask for another one.
                 self._options = replace(self._options, snapshot_again=False)
@@ -197,7 +197,7 @@ class _Run:
             self._changes += written
             if written and began_s - reported_s >= self._report_s:
                 behind_s = max(time.time() - capture.last_commit_us / 1e6, 0.0)
-                note(f"{self._changes:,} changes written, {behind_s:.1f} s behind the database")
+                say_on_stderr(f"{self._changes:,} changes written, {behind_s:.1f} s behind the database")
                 reported_s = began_s
             if not written:
                 # Each look decodes the log since the oldest open transaction: a slow one is not repeated at once.
@@ -205,7 +205,7 @@ class _Run:
 
     def _report_snapshot(self, rows: int) -> None:
         self._retries.was_connected = True  # a connection that is lost in a long snapshot is made again
-        note(f"{rows:,} rows of the snapshot written")
+        say_on_stderr(f"{rows:,} rows of the snapshot written")
 
 
 def _format_of(

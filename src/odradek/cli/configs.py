@@ -18,7 +18,7 @@ from odradek.cli.connect import (
     target,
 )
 from odradek.cli.errors import BAD_CONFIG, USAGE, CliError
-from odradek.cli.output import JsonOption, note, print_json, print_table
+from odradek.cli.output import JsonOption, print_json, print_table, say_on_stderr
 
 if TYPE_CHECKING:
     from odradek.client.admin import ConfigOperation, ResourceType
@@ -116,7 +116,7 @@ def describe(
             rows.append([*row, entry["documentation"] or ""] if documentation else row)
     print_table(["ENTITY", "NAME", "VALUE", "SET BY", *(["DOCUMENTATION"] if documentation else [])], rows)
     if not rows:
-        note("nothing is set there; --all shows every setting with its value")
+        say_on_stderr("nothing is set there; --all shows every setting with its value")
 
 
 @app.command("alter")

@@ -10,7 +10,7 @@ import typer
 
 from odradek.cli.connect import CommandConfigOption, is_named, target
 from odradek.cli.errors import USAGE, CliError
-from odradek.cli.output import note, say
+from odradek.cli.output import say, say_on_stderr
 from odradek.common.numbers import MAX_PORT, parse_natural
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def console(
     known = Users(users) if users is not None else None
     check(serving, known)
     if weak := warning(serving):
-        note(weak)
+        say_on_stderr(weak)
     serve(clusters, serving, known, say)
 
 
@@ -129,4 +129,4 @@ def password(
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     text = with_user(text, name, given)
     rewrite(file, text)
-    note(f"{name} may log in with this password; a console that runs sees it at once")
+    say_on_stderr(f"{name} may log in with this password; a console that runs sees it at once")

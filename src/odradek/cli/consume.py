@@ -34,7 +34,7 @@ from odradek.cli.kafka_client import (
     topic_partitions,
 )
 from odradek.cli.names import TopicsOption, some_topics
-from odradek.cli.output import note
+from odradek.cli.output import say_on_stderr
 from odradek.cli.record_text import IncomingRecord, Printing, as_json, as_line
 from odradek.common.numbers import INT32_MAX, INT64_MAX
 
@@ -113,7 +113,7 @@ def consume(
         finally:
             reader.close()
             if not quiet:
-                note(reader.counter.text("read"))
+                say_on_stderr(reader.counter.text("read"))
 
 
 def _check(topics: list[str], group: str | None, partition: int | None, offset: str | None, *, to_end: bool) -> None:

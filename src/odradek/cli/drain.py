@@ -11,7 +11,7 @@ import typer
 
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, Target, administer, target
 from odradek.cli.errors import FAILED, NOT_FOUND, USAGE, CliError
-from odradek.cli.output import JsonOption, note, print_json, ranges_text
+from odradek.cli.output import JsonOption, print_json, ranges_text, say_on_stderr
 from odradek.common.numbers import INT32_MAX, parse_natural
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _drain_remotely(asked: _DrainOptions, where: Target, *, as_json: bool) -> No
             f"Broker {broker} leads {found['leads']} partitions. Stop it, or end this with `drain {broker} --end`."
         )
     for line in found["warnings"]:
-        note(line)
+        say_on_stderr(line)
 
 
 def _end(broker: int, where: Target, *, as_json: bool) -> None:

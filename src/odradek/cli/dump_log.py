@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from odradek.cli.errors import FAILED, NOT_FOUND, USAGE, CliError
-from odradek.cli.output import note
+from odradek.cli.output import say_on_stderr
 
 if TYPE_CHECKING:
     from odradek.cli.log_files import DumpOptions
@@ -118,7 +118,9 @@ def _dump(path: Path, options: DumpOptions, output: _Output) -> int:
             if isinstance(entry, Damage):
                 damages += 1
                 sys.stdout.flush()
-                note(f"odradek: {path}: damaged {entry}" if entry.position is not None else f"odradek: {path}: {entry}")
+                say_on_stderr(
+                    f"odradek: {path}: damaged {entry}" if entry.position is not None else f"odradek: {path}: {entry}"
+                )
             else:
                 output.show(path, entry)
     except FileNotFoundError:

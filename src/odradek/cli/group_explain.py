@@ -15,7 +15,7 @@ from odradek.admin.group_advice import advice, details, seconds_text
 from odradek.cli.completion import group_names
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
 from odradek.cli.errors import CliError
-from odradek.cli.output import JsonOption, note, print_json, print_table
+from odradek.cli.output import JsonOption, print_json, print_table, say_on_stderr
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
@@ -56,20 +56,20 @@ def explain(
 
 
 def _print(found: dict[str, Any]) -> None:
-    note(f"group {found['group']}: {found['state']}")
+    say_on_stderr(f"group {found['group']}: {found['state']}")
     if found.get("since_ms"):
-        note(f"its coordinator knows what happened since {_time(found['since_ms'])}")
+        say_on_stderr(f"its coordinator knows what happened since {_time(found['since_ms'])}")
     if found.get("dropped_events"):
-        note(f"{found['dropped_events']} older events are forgotten")
+        say_on_stderr(f"{found['dropped_events']} older events are forgotten")
     headings = ["TIME", "EVENT", "GENERATION", "MEMBER", "CLIENT-ID", "HOST", "WHY"]
     print_table(headings, [_row(event) for event in found["events"]])
     if found.get("unowned_partitions"):
         longest = seconds_text(found["unowned_longest_ms"])
-        note(f"{found['unowned_partitions']} partitions have no owner now, the longest for {longest}")
+        say_on_stderr(f"{found['unowned_partitions']} partitions have no owner now, the longest for {longest}")
     for line in found["advice"]:
-        note(f"- {line}")
+        say_on_stderr(f"- {line}")
     if not found["advice"]:
-        note("nothing here asks for a change")
+        say_on_stderr("nothing here asks for a change")
 
 
 def _row(event: dict[str, Any]) -> list[Any]:

@@ -14,7 +14,7 @@ import typer
 from odradek.cli.completion import group_names
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
 from odradek.cli.errors import NOT_FOUND, USAGE, CliError
-from odradek.cli.output import JsonOption, note, print_json
+from odradek.cli.output import JsonOption, print_json, say_on_stderr
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
@@ -85,7 +85,7 @@ def switch(
         return
     typer.echo(f"Gate {done['gate']}: from {from_group} to {to_group}; switched in {done['turned_s']:.3f} s.")
     if done["took_over_s"] is None:
-        note(f"group {to_group} has not said yet that it writes; see that it runs: odradek groups describe")
+        say_on_stderr(f"group {to_group} has not said yet that it writes; see that it runs: odradek groups describe")
     else:
         typer.echo(f"Group {to_group} writes since {done['took_over_s']:.3f} s after that.")
 
@@ -137,7 +137,7 @@ async def _caught_up(
         if time.monotonic() > deadline:
             raise CliError(f"{why}; nothing was changed after {timeout_s:g} s (--timeout, --force)")
         if time.monotonic() - reported > REPORT_EVERY_S:
-            note(why)
+            say_on_stderr(why)
             reported = time.monotonic()
         await asyncio.sleep(LOOK_EVERY_S)
 

@@ -15,7 +15,7 @@ from odradek.cli.errors import FAILED, USAGE, CliError, exit_code, report
 from odradek.cli.group_explain import explain
 from odradek.cli.group_switch import switch
 from odradek.cli.offsets import export_plan, parse_topic, refused, requested_position
-from odradek.cli.output import JsonOption, note, print_json, print_table, say
+from odradek.cli.output import JsonOption, print_json, print_table, say, say_on_stderr
 from odradek.common.numbers import INT64_MAX
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def delete_offsets(
     else:
         print_table(["TOPIC", "PARTITION", "RESULT"], rows)
     for what in nothing:
-        note(f"odradek: {group}: nothing was committed for {what}")
+        say_on_stderr(f"odradek: {group}: nothing was committed for {what}")
     if nothing or any(code for code in results.values()):
         raise typer.Exit(FAILED)
 
@@ -303,7 +303,7 @@ def _end_refused(refused: list[ApiError]) -> None:
 def _show_plans(plans: list[ResetPlan], *, execute: bool, export: bool, as_json: bool) -> None:
     for plan in plans:
         for warning in plan.warnings:
-            note(f"odradek: {plan.group}: {warning}")
+            say_on_stderr(f"odradek: {plan.group}: {warning}")
     if export:
         typer.echo(export_plan(plans), nl=False)
         return
@@ -318,7 +318,7 @@ def _show_plans(plans: list[ResetPlan], *, execute: bool, export: bool, as_json:
         return
     print_table(["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"], rows)
     if not execute:
-        note("nothing was changed; pass --execute to do it")
+        say_on_stderr("nothing was changed; pass --execute to do it")
 
 
 def _named(option: str, items: list[str] | None, known: Sequence[str]) -> set[str]:
@@ -444,7 +444,7 @@ def _print_group(group: dict[str, Any], *, members: bool, state: bool) -> None:
         )
         return
     if not group["members"]:
-        note(f"group {group['group']} has no active members ({group['state']})")
+        say_on_stderr(f"group {group['group']} has no active members ({group['state']})")
     if members:
         print_table(
             ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "PARTITIONS", "ASSIGNMENT"],

@@ -13,7 +13,7 @@ import typer
 
 from odradek.cli.connect import CommandConfigOption, administer, target
 from odradek.cli.errors import FAILED, CliError
-from odradek.cli.output import JsonOption, note, print_json, print_table
+from odradek.cli.output import JsonOption, print_json, print_table, say_on_stderr
 from odradek.common.numbers import INT32_MAX
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _run(options: HostOptions, join: str, command_config: Path | None, *, pin: b
         reload = partial(planned_again, disk, options, prepared)
         when_ready = []
         if prepared.added:
-            note(f"new brokers: {', '.join(map(str, prepared.added))}")
+            say_on_stderr(f"new brokers: {', '.join(map(str, prepared.added))}")
             when_ready = _rebalance(prepared.plan.bootstrap, options, command_config, at_once=rebalance)
         return run(prepared.plan, claim=claim, cores=usable if pin else [], reload=reload, when_ready=when_ready)
 
@@ -150,7 +150,7 @@ async def _read_facts(cluster: Cluster, shared: dict[str, str]) -> Joined:
     if not controllers:
         raise CliError("the cluster does not say where its controllers are; set controller.quorum.bootstrap.servers")
     votes = int(votes_here(mine, voters, list(places.values())))
-    note(f"joining cluster {described.cluster_id}; this machine has {'a' if votes else 'no'} voter")
+    say_on_stderr(f"joining cluster {described.cluster_id}; this machine has {'a' if votes else 'no'} voter")
     return Joined(described.cluster_id, next_first_id([*places, *voter_ids]), controllers, votes)
 
 
@@ -169,9 +169,9 @@ def status(data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None
     print_table(HEADINGS, [_row(broker) for broker in found["brokers"]])
     for broker in found["brokers"]:
         if broker["why"]:
-            note(f"broker {broker['node']} is {broker['state']}: {broker['why']}")
+            say_on_stderr(f"broker {broker['node']} is {broker['state']}: {broker['why']}")
     if found["roll_failure"]:
-        note(f"the last roll ended early: {found['roll_failure']}")
+        say_on_stderr(f"the last roll ended early: {found['roll_failure']}")
 
 
 @app.command("roll")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.cli.connect import Target, unreachable
 from odradek.cli.errors import BAD_CONFIG, FAILED, NOT_FOUND, UNREACHABLE, CliError
-from odradek.cli.output import note
+from odradek.cli.output import say_on_stderr
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, KafkaException
@@ -73,7 +73,7 @@ class ClientErrors:
     def report(self) -> None:
         """Print once that no broker can be reached; the client keeps trying."""
         if self.all_down and not self._reported:
-            note("odradek: no broker answers any more; waiting for one to come back")
+            say_on_stderr("odradek: no broker answers any more; waiting for one to come back")
             self._reported = True
 
     def clear(self) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from odradek.cli.confirmation import confirm
 from odradek.cli.connect import Target, administer, cluster_at
 from odradek.cli.errors import FAILED, NOT_FOUND, UNREACHABLE, USAGE, CliError
-from odradek.cli.output import note, print_json, print_table, say
+from odradek.cli.output import print_json, print_table, say, say_on_stderr
 
 if TYPE_CHECKING:
     from odradek.admin.link_failbacks import FailbackPlan, PartitionKey
@@ -48,7 +48,7 @@ def fail_back(
         cuts: dict[PartitionKey, int] = {}
         groups: Rows = []
         if left:
-            cuts = administer(here, lambda cluster: steps.cuts(cluster, name, left, note))
+            cuts = administer(here, lambda cluster: steps.cuts(cluster, name, left, say_on_stderr))
             groups = administer(here, lambda cluster: steps.move_groups(cluster, cuts))
             administer(here, lambda cluster: _check_source(cluster, plan, source_properties))
             administer(here, lambda cluster: steps.end(cluster, name, left))
@@ -148,7 +148,7 @@ def _report(name: str, topics: list[str], found: Rows, groups: Rows) -> None:
         if each["moved"]:
             say(f"{where}: set from {each['offset']} to {each['to']}")
         else:
-            note(f"{where}: has members, and stays at {each['offset']}; they are reset by their own settings")
+            say_on_stderr(f"{where}: has members, and stays at {each['offset']}; they are reset by their own settings")
     say(f"{name}: failed back {', '.join(topics)}")
 
 

@@ -12,7 +12,7 @@ import typer
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, Target, target
 from odradek.cli.errors import USAGE, CliError
 from odradek.cli.kafka_client import client_settings
-from odradek.cli.output import note, say
+from odradek.cli.output import say, say_on_stderr
 from odradek.cli.retries import Retries, until_stopped
 
 if TYPE_CHECKING:
@@ -68,10 +68,10 @@ class _Run:
     def _connected_run(self, *, until_idle: bool) -> None:
         from odradek.merge.merge import Merge
 
-        with closing(Merge(self._clients, self._options, lambda gap: note(str(gap)))) as merging:
+        with closing(Merge(self._clients, self._options, lambda gap: say_on_stderr(str(gap)))) as merging:
             if not self._retries.was_connected:
                 shown = ", ".join(f"{topic} of {origin}" for topic, origin in self._options.origins.items())
-                note(f"merging {shown} into {self._options.into}")
+                say_on_stderr(f"merging {shown} into {self._options.into}")
             self._retries.was_connected = True
             self._follow(merging, until_idle=until_idle)
 
@@ -84,7 +84,7 @@ class _Run:
                 say(f"{self._records:,} records merged")
                 return
             if self._records > reported and time.monotonic() - reported_s >= self._report_s:
-                note(f"{self._records:,} records merged")
+                say_on_stderr(f"{self._records:,} records merged")
                 reported_s, reported = time.monotonic(), self._records
 
 

@@ -101,6 +101,6 @@ def say(text: str) -> None:
     typer.echo(harmless(text))
 
 
-def note(text: str) -> None:
+def say_on_stderr(text: str) -> None:
     """Print a line on standard error."""
     typer.echo(harmless(text), err=True)

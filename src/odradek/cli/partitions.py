@@ -13,7 +13,7 @@ import typer
 from odradek.cli.confirmation import YesOption, confirm
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, Target, administer, target
 from odradek.cli.errors import NOT_FOUND, USAGE, CliError
-from odradek.cli.output import JsonOption, note, print_json, print_table, ranges_text
+from odradek.cli.output import JsonOption, print_json, print_table, ranges_text, say_on_stderr
 from odradek.cli.partition_plan import Assignment, PlanError, Replicas, from_json, plan, to_json
 from odradek.common.topic_names import TopicPartition
 
@@ -116,7 +116,7 @@ def make_plan(
     typer.echo("")
     print_spread(view, {**view.assignment, **changes})
     if out is not None:
-        note(f"Run it: odradek partitions move --plan {out}")
+        say_on_stderr(f"Run it: odradek partitions move --plan {out}")
 
 
 def print_changes(present: Assignment, changes: Assignment) -> None:
@@ -200,10 +200,10 @@ def move(
     _begin_moves(where_to, view, changes, throttle)
     count = f"{len(changes)} partition moves" if len(changes) == 1 else f"{len(changes)} partitions move"
     if wait:
-        note(f"{count}.")
+        say_on_stderr(f"{count}.")
         _follow(where_to, changes)
     else:
-        note(
+        say_on_stderr(
             f"{count}; `odradek partitions status` shows how far it is. A leader that stays a replica leads on: "
             "once all have moved, `odradek partitions elect --all` lets the first replicas lead."
         )
@@ -280,7 +280,7 @@ def _follow(where: Target, wanted: Assignment) -> None:
             if not left:
                 break
             copied, total = (sum(row[key] for row in left) for key in ("copied_bytes", "total_bytes"))
-            note(
+            say_on_stderr(
                 f"{len(wanted) - len(left)} of {len(wanted)} moved; {copied:,} of {total:,} bytes of the others copied"
             )
             await asyncio.sleep(1)
@@ -288,13 +288,13 @@ def _follow(where: Target, wanted: Assignment) -> None:
         return await elect_leaders(cluster, PREFERRED, wanted.keys())
 
     results = administer(where, work)
-    note("All have moved.")
+    say_on_stderr("All have moved.")
     led = [key for key, error in results.items() if not error]
     late = [key for key, error in results.items() if error and not is_needless(error)]
     if led:
-        note(f"The first replica leads now: {_names(led)}.")
+        say_on_stderr(f"The first replica leads now: {_names(led)}.")
     if late:
-        note(
+        say_on_stderr(
             f"Not led by the first replica: {_names(late)}. "
             "`odradek partitions elect --all` changes that once it is in sync."
         )
@@ -373,7 +373,9 @@ def lagging(
             [heading.upper().replace("_", " ") for heading in headings],
             [["-" if row[heading] is None else row[heading] for heading in headings] for row in rows],
         )
-        note("Since when, and how often before: the leader's log, and odradek_follower_out_seconds of its metrics.")
+        say_on_stderr(
+            "Since when, and how often before: the leader's log, and odradek_follower_out_seconds of its metrics."
+        )
 
 
 def _print_leaders(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -381,7 +383,7 @@ def _print_leaders(rows: Sequence[Mapping[str, Any]]) -> None:
 
     others = not_led_by_first(rows)
     if others:
-        note(
+        say_on_stderr(
             f"Moved, and not led by the first replica: {_names(others)}. "
             "`odradek partitions elect --all` lets the first replicas lead."
         )

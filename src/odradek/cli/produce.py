@@ -31,7 +31,7 @@ from odradek.cli.kafka_client import (
     topic_partitions,
 )
 from odradek.cli.names import TopicArgument, TopicOption, one_topic
-from odradek.cli.output import note, print_json
+from odradek.cli.output import print_json, say_on_stderr
 from odradek.cli.record_text import Header, LineFormat, OutgoingRecord, parse_header, parse_json, parse_line
 from odradek.common.numbers import INT32_MAX
 
@@ -107,17 +107,17 @@ def produce(
         records = _records(inputs, input_format, how, common)
         writer, created = _connect(where, topic, settings, errors)
         if created and not quiet:
-            note(f"Created topic {topic}: the broker makes a topic that is written to, with its defaults.")
+            say_on_stderr(f"Created topic {topic}: the broker makes a topic that is written to, with its defaults.")
         try:
             _write(writer, records, inputs)
         except KeyboardInterrupt:
             if not quiet:
-                note(writer.counter.text("written") + writer.unanswered_text())
+                say_on_stderr(writer.counter.text("written") + writer.unanswered_text())
             raise
     if as_json:
         print_json({"topic": topic, "created": created, **writer.counter.as_json()})
     if not quiet:
-        note(writer.counter.text("written"))
+        say_on_stderr(writer.counter.text("written"))
 
 
 def _check_format(
@@ -211,7 +211,7 @@ def _connect(where: Target, topic: str, settings: dict[str, Any], errors: Client
 def _write(writer: _Writer, records: Iterator[OutgoingRecord], inputs: list[_Input]) -> None:
     """Send all records and wait for their acknowledgements, also after Ctrl-C. Raises CliError if one is refused."""
     if not inputs[0].is_file and sys.stdin.isatty():
-        note("A record a line; Ctrl-D ends.")
+        say_on_stderr("A record a line; Ctrl-D ends.")
     interrupted: KeyboardInterrupt | None = None
     try:
         _send_all(writer, records, inputs)

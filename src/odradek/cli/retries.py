@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from odradek.cli.connect import Target, unreachable
 from odradek.cli.errors import FAILED, CliError
 from odradek.cli.kafka_client import ClientErrors, failed
-from odradek.cli.output import note
+from odradek.cli.output import say_on_stderr
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaException
@@ -28,7 +28,7 @@ def until_stopped() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         # The open transaction is aborted: `read_committed` consumers do not wait for its time-out.
-        note("stopped; the next start continues here")
+        say_on_stderr("stopped; the next start continues here")
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -61,7 +61,7 @@ class Retries:
         else:
             self._raise_if_final(error)
             reason = f": {error.args[0].str()}"
-        note(f"the cluster does not answer{reason}; trying again")
+        say_on_stderr(f"the cluster does not answer{reason}; trying again")
 
     def wait(self) -> None:
         """Sleep before the next try, for longer after each one that fails at once."""

@@ -9,7 +9,7 @@ import typer
 from odradek.cli.completion import topic_names
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
 from odradek.cli.errors import FAILED, NOT_FOUND, USAGE, CliError
-from odradek.cli.output import JsonOption, note, print_json, print_table, say
+from odradek.cli.output import JsonOption, print_json, print_table, say, say_on_stderr
 from odradek.common.numbers import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
@@ -148,14 +148,14 @@ def find_hanging(
 
     found = administer(target(bootstrap_server, command_config), work)
     for name, number in unasked:
-        note(f"{name}-{number} has no leader to be asked about it")
+        say_on_stderr(f"{name}-{number} has no leader to be asked about it")
     if as_json:
         print_json(found)
         return
     headings = ["TOPIC", "PARTITION", "PRODUCER-ID", "PRODUCER-EPOCH", "COORDINATOR-EPOCH", "START-OFFSET", "LAST-MS"]
     print_table(headings, [list(each.values()) for each in found])
     if found:
-        note("End one with: odradek transactions abort --topic TOPIC --partition N --start-offset OFFSET")
+        say_on_stderr("End one with: odradek transactions abort --topic TOPIC --partition N --start-offset OFFSET")
 
 
 def _shown(found: OpenTransaction) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from odradek.cli.errors import CliError
-from odradek.cli.output import JsonOption, note, print_json, print_table, rich_table
+from odradek.cli.output import JsonOption, print_json, print_table, rich_table, say_on_stderr
 
 if TYPE_CHECKING:
     from odradek.testing.supervisor import Supervisor
@@ -64,7 +64,7 @@ def up(
     supervisor = Supervisor(cluster, data, (lambda event: None) if on_screen else typer.echo)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        note(f"starting {len(cluster.nodes)} nodes in {data}")
+        say_on_stderr(f"starting {len(cluster.nodes)} nodes in {data}")
         _start(supervisor, data)
         typer.echo(f"The cluster is ready at {cluster.bootstrap_servers}")
         typer.echo("Play with it from another terminal: odradek up kill 2 | pause 2 | resume 2 | restart 2 | status")
@@ -72,7 +72,7 @@ def up(
         sys.stdout.flush()
         _watch(supervisor, on_screen=on_screen)
     except KeyboardInterrupt:
-        note("stopping all nodes")
+        say_on_stderr("stopping all nodes")
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         supervisor.stop()

@@ -43,16 +43,16 @@ class TokenBucket:
         """Change the rate from now on; debts stay."""
         if rate_per_s != self.rate_per_s:
             was_unlimited = self.is_unlimited
-            self.take(0, now_ms)
+            self.refill_and_debit(0, now_ms)
             self._at_ms = now_ms
             self._set_rate(rate_per_s)
             self.tokens = self._room if was_unlimited else min(self.tokens, self._room)
 
     def spend(self, amount: float, now_ms: int) -> None:
         """Refill the bucket, and debit tokens."""
-        self.take(amount, now_ms)
+        self.refill_and_debit(amount, now_ms)
 
-    def take(self, amount: float, now_ms: int) -> bool:
+    def refill_and_debit(self, amount: float, now_ms: int) -> bool:
         """Refill the bucket, and debit tokens; returns whether the next caller must wait."""
         if self.is_unlimited:
             return False
@@ -73,7 +73,7 @@ class TokenBucket:
 
     def is_exhausted(self, now_ms: int) -> bool:
         """Whether the next caller must wait."""
-        return self.take(0, now_ms)
+        return self.refill_and_debit(0, now_ms)
 
     def ready_in_ms(self, now_ms: int) -> int | None:
         """The wait of the next caller; 0 if none, None if it would wait forever."""

@@ -312,7 +312,7 @@ class Broker:
             self.log_manager.delete(key)
 
     def _protocol_of(self, spec: ListenerSpec) -> ProtocolFactory:
-        """What accepts the connections of a listener. Raises ConfigError: its security settings are invalid."""
+        """The protocol factory of a listener. Raises ConfigError: its security settings are invalid."""
         tls = self._security.secure(spec, self.services.settings)
         if tls is None:
             return partial(Connection, self.dispatcher, spec)

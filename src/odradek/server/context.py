@@ -180,7 +180,7 @@ class RequestContext:
             return True
         allowed = self._decide(authorizer, operation, resource_type, name)
         if allowed:
-            kept.keep(authorizer.epoch, operation, resource_type, name)
+            kept.add(authorizer.epoch, operation, resource_type, name)
         return allowed
 
     def readable_topics(self, authorizer: StandardAuthorizer) -> Set[str]:

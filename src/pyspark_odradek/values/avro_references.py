@@ -104,7 +104,7 @@ def _has_type(field: Any) -> bool:
 
 
 def _parts(schema: dict[str, Any]) -> list[Any]:
-    """What is described within a type."""
+    """The schemas within a type: of its fields, items, values, or its own under `type`."""
     fields = schema.get("fields")
     found = [field["type"] for field in fields if _has_type(field)] if isinstance(fields, list) else []
     return found + [schema[key] for key in ("type", "items", "values") if key in schema]

@@ -35,7 +35,7 @@ def frame_of(schema_id: int) -> bytes:
 
 
 def place_frame(place: tuple[int, ...]) -> bytes:
-    """What follows `frame_of` for Protobuf: the index of the message in its file."""
+    """The bytes behind `frame_of` for Protobuf: the index of the message in its file."""
     if place == (0,):
         return b"\0"
     return b"".join(map(zigzag, (len(place), *place)))

@@ -39,7 +39,7 @@ class UnknownSchemaError(Exception):
 
 
 class Reference(NamedTuple):
-    """What a schema calls another one, and where that is in the registry; version -1 is the newest."""
+    """The name of another schema within a schema, and where it is in the registry; version -1 is the newest."""
 
     name: str
     subject: str

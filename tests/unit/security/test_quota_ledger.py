@@ -103,7 +103,7 @@ def test_requests_of_one_time_pay_as_a_bucket_does(steps: list[tuple[int, int]])
     account, bucket, now_ms = Account(1000, burst_s=1, start_s=1), TokenBucket(1000, burst_s=1), 5
     for passed_ms, amount in steps:
         now_ms += passed_ms
-        assert (account.pay(amount, now_ms) > 0) == bucket.take(amount, now_ms)
+        assert (account.pay(amount, now_ms) > 0) == bucket.refill_and_debit(amount, now_ms)
         assert account.ready_in_ms(now_ms) == bucket.ready_in_ms(now_ms)
     assert account.amount == sum(amount for _, amount in steps)
 

@@ -43,12 +43,12 @@ def lines() -> Iterator[Lines]:
 def test_a_request_keeps_the_set_of_topics_that_it_began_with() -> None:
     kept, first, second = KeptPermissions(), object(), object()
     for operation, kind, name in ((READ, TOPIC, "a"), (WRITE, TOPIC, "b"), (READ, GROUP, "c")):
-        kept.keep(first, operation, kind, name)
+        kept.add(first, operation, kind, name)
     under_way = kept.readable
     assert under_way == {"a"}
-    kept.keep(second, READ, TOPIC, "d")
+    kept.add(second, READ, TOPIC, "d")
     assert (under_way, kept.readable) == ({"a"}, {"d"})
-    kept.forget()
+    kept.clear()
     assert not kept.readable
 
 

@@ -12,7 +12,7 @@ import typer
 from odradek.admin.finding import Report, Severity, counted
 from odradek.cli.connect import CommandConfigOption, Target, administer, is_named, target, tls_of
 from odradek.cli.errors import FAILED
-from odradek.cli.output import JsonOption, note, print_json, say
+from odradek.cli.output import JsonOption, print_json, say, say_on_stderr
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
@@ -113,7 +113,7 @@ def _show(report: Report, *, as_json: bool) -> None:
         say(f"{'':<9}why: {each.why}")
         say(f"{'':<9}fix: {each.fix}")
     for what, why in report.skipped.items():
-        note(f"not looked at: {what}: {why}")
+        say_on_stderr(f"not looked at: {what}: {why}")
     counts = [sum(each.severity is severity for each in report.findings) for severity in Severity]
     bad, warnings, notes = counts
     say(f"{bad} bad, {counted(warnings, 'warning', 'warnings')}, {counted(notes, 'note', 'notes')}")

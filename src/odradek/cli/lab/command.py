@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from odradek.cli.errors import FAILED, USAGE, CliError
-from odradek.cli.output import JsonOption, note, print_json, print_table, say
+from odradek.cli.output import JsonOption, print_json, print_table, say, say_on_stderr
 
 app = typer.Typer(add_completion=False)
 
@@ -57,7 +57,7 @@ def _run(directory: Path, names: list[str], *, as_json: bool) -> list[dict[str, 
     from odradek.cli.lab.workbench import Workbench
     from odradek.testing.processes import ProcessCluster
 
-    note("Three brokers start …")
+    say_on_stderr("Three brokers start …")
     results = []
     with ProcessCluster(directory, brokers=3, racks=["a", "b", "c"], settings=SETTINGS) as cluster:
         for name in names:

@@ -25,7 +25,7 @@ from odradek.cli.errors import FAILED, INTERRUPTED, NOT_FOUND, USAGE, CliError
 from odradek.cli.names import TopicArgument, TopicOption, one_topic
 from odradek.cli.numbers import finite
 from odradek.cli.option_groups import with_option_groups
-from odradek.cli.output import JsonOption, check_writable, note, print_json, print_table
+from odradek.cli.output import JsonOption, check_writable, print_json, print_table, say_on_stderr
 
 if TYPE_CHECKING:
     from odradek.cli.perf.consuming import Reader
@@ -115,7 +115,7 @@ class Output:
         else:
             _print(outcome)
         for text, count in sorted(outcome.total.errors.items()):
-            note(f"{count:,} records were not acknowledged: {text}")
+            say_on_stderr(f"{count:,} records were not acknowledged: {text}")
         if outcome.interrupted:
             raise typer.Exit(INTERRUPTED)
 
@@ -295,7 +295,7 @@ class _Test:
             own = partitions[thread::threads]
             if not own:
                 consumer.close()
-                note(f"{threads} threads for {len(partitions)} partitions: {len(partitions)} read")
+                say_on_stderr(f"{threads} threads for {len(partitions)} partitions: {len(partitions)} read")
                 break
             offsets = self._offsets(consumer, own)
             readers.append(Reader(consumer, {each: low for each, (low, _) in offsets.items()}, self.topic))
@@ -348,11 +348,11 @@ def _progress(at_s: float, seconds: float, window: Window) -> None:
     if window.sent or window.acked:
         read = f", {window.read_us.percentile(99) / 1000:.1f} ms 99th to read" if window.read_us.count else ""
         failed = f", {window.failed} failed" if window.failed else ""
-        note(f"{at_s:7.1f} s: {producer_line(window, seconds)}{read}{failed}")
+        say_on_stderr(f"{at_s:7.1f} s: {producer_line(window, seconds)}{read}{failed}")
     else:
         megabytes = window.read_bytes / MIB
         rate = f"{window.read / max(seconds, 1e-6):.1f} records/sec ({megabytes / max(seconds, 1e-6):.2f} MB/sec)"
-        note(f"{at_s:7.1f} s: {window.read} records read, {rate}")
+        say_on_stderr(f"{at_s:7.1f} s: {window.read} records read, {rate}")
 
 
 def _print(outcome: Outcome) -> None:

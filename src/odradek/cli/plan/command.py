@@ -11,7 +11,7 @@ import typer
 
 from odradek.cli.errors import USAGE, CliError
 from odradek.cli.numbers import finite
-from odradek.cli.output import JsonOption, note, print_json, print_table, say
+from odradek.cli.output import JsonOption, print_json, print_table, say, say_on_stderr
 
 app = typer.Typer(add_completion=False)
 
@@ -89,7 +89,7 @@ def plan(
     print_table(["WHAT", "NEEDED", "SURE", "FROM"], [[line.what, line.amount, line.sure, line.why] for line in lines])
     typer.echo("")
     for warning in warnings:
-        note(f"odradek: {warning}")
+        say_on_stderr(f"odradek: {warning}")
     say(f"Profile {profile}: {profiles.WHAT[profile]}.")
     if out is not None:
         say(f"Written to {out}: {', '.join(texts)}.")

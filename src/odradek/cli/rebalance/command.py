@@ -12,7 +12,7 @@ from odradek.cli.confirmation import YesOption, confirm
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, Target, administer, target
 from odradek.cli.errors import FAILED, USAGE, CliError
 from odradek.cli.numbers import finite
-from odradek.cli.output import JsonOption, note, print_json, print_table
+from odradek.cli.output import JsonOption, print_json, print_table, say_on_stderr
 from odradek.cli.partition_plan import Replicas, to_json
 from odradek.cli.partitions import TopicOption, print_changes, read_plan
 from odradek.cli.rebalance.balance import Load, Weights, rebalance
@@ -86,7 +86,7 @@ def command(
     _show(view, changes, before, after, weights, as_json=as_json)
     if not changes or not execute:
         if changes and not as_json:
-            note("nothing was changed; pass --execute to do it")
+            say_on_stderr("nothing was changed; pass --execute to do it")
         return
     confirm(f"Change {len(changes)} partitions?", yes)
     file.write_text(json.dumps(to_json(changes), indent=1) + "\n", encoding="utf-8")
@@ -111,18 +111,18 @@ def _carry_out(where: Target, changes: Changes, file: Path, throttle: int, at_on
     async def work(cluster: Cluster) -> dict[TopicPartition, Any]:
         from odradek.cli.rebalance.carry_out import carry_out
 
-        return await carry_out(cluster, changes, throttle=throttle, at_once=at_once, note=note)
+        return await carry_out(cluster, changes, throttle=throttle, at_once=at_once, note=say_on_stderr)
 
     try:
         not_elected = administer(where, work)
     except (KeyboardInterrupt, Exception):
         again = f"`odradek rebalance --resume --file {file}`"
-        note(f"What was begun goes on by itself, limited; {again} does the rest, and takes the limits away.")
+        say_on_stderr(f"What was begun goes on by itself, limited; {again} does the rest, and takes the limits away.")
         raise
     file.unlink(missing_ok=True)
     for (topic, number), error in sorted(not_elected.items()):
-        note(f"{topic}-{number} is not led by its first replica: {error.message}")
-    note("All is in place.")
+        say_on_stderr(f"{topic}-{number} is not led by its first replica: {error.message}")
+    say_on_stderr("All is in place.")
     if not_elected:
         raise typer.Exit(FAILED)
 

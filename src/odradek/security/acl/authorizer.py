@@ -60,17 +60,17 @@ class KeptPermissions:
         self.allowed: set[tuple[int, int, str]] = set()
         self.readable: set[str] = set()
 
-    def keep(self, epoch: object, operation: int, resource_type: int, name: str) -> None:
+    def add(self, epoch: object, operation: int, resource_type: int, name: str) -> None:
         """The client may do it, as decided in an epoch."""
         if self.epoch is not epoch or len(self.allowed) >= MAX_KEPT_BY_CLIENT:
-            self.forget()
+            self.clear()
             self.epoch = epoch
         if len(name) <= MAX_KEPT_NAME_LETTERS:
             self.allowed.add((operation, resource_type, name))
             if operation == AclOperation.READ and resource_type == AclResourceType.TOPIC:
                 self.readable.add(name)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """The connection has another principal."""
         self.epoch = None
         self.allowed.clear()
@@ -112,7 +112,7 @@ class StandardAuthorizer:
         before, self._acls, self.is_loaded = self._acls, acls, True
         self.version += 1
         self.epoch = object()
-        self._forget()
+        self._clear_decided()
         for acl_id in dict.fromkeys([*before, *acls]) if changed is None else changed:
             old, new = before.get(acl_id), acls.get(acl_id)
             if old != new:
@@ -135,12 +135,12 @@ class StandardAuthorizer:
             allowed = self._decide(principal, host, operation, resource_type, name)[0]
             if self.is_loaded and len(name) <= MAX_KEPT_NAME_LETTERS:
                 if self._kept_count >= MAX_KEPT_DECISIONS:
-                    self._forget()
+                    self._clear_decided()
                 self._kept_count += 1
                 self._decided.setdefault(asked, {})[name] = allowed
         return allowed
 
-    def _forget(self) -> None:
+    def _clear_decided(self) -> None:
         self._decided.clear()
         self._kept_count = 0
 

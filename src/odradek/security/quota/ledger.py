@@ -53,7 +53,7 @@ class Account(TokenBucket):
         if now_ms == self._paid_at_ms and tokens > 0.0:
             self.tokens = tokens
             return 0
-        if self.take(amount, now_ms):
+        if self.refill_and_debit(amount, now_ms):
             return self._throttled(now_ms)
         self._paid_at_ms, self.throttle_ms = now_ms, 0
         return 0
@@ -70,7 +70,7 @@ class Account(TokenBucket):
     def pay_unless_owing(self, amount: float, now_ms: int) -> int:
         """Count use, unless the client must wait first: returns the throttle time."""
         if now_ms != self._paid_at_ms or self.tokens <= 0.0:
-            if self.take(0, now_ms):
+            if self.refill_and_debit(0, now_ms):
                 return self._throttled(now_ms)
             self._paid_at_ms, self.throttle_ms = now_ms, 0
         self.amount += amount

@@ -269,7 +269,7 @@ class Connection(asyncio.BufferedProtocol):
             self._outbound.close()
         # Transport and connection know each other: TLS would keep its buffers until Python's collector comes by.
         self._transport = self._outbound = None
-        self._dispatcher.connections.forget(self, self.peer_host)
+        self._dispatcher.connections.remove(self, self.peer_host)
         self._release_place()
         if self.on_lost is not None:
             self.on_lost()
@@ -522,9 +522,9 @@ class Connection(asyncio.BufferedProtocol):
         answer = gate.apply_result(outcome, self.peer, self.clock.monotonic_ms(), self.clock.now_ms())
         if gate.is_open:
             self.principal = f"User:{gate.user}"
-            self.permissions.forget()
+            self.permissions.clear()
             if self.payer is not None:
-                self.payer.forget()
+                self.payer.invalidate()
             self._inbound.limit(self._dispatcher.config.max_request_bytes)
         return answer
 

@@ -1,4 +1,4 @@
-"""Who may connect: the listeners of a node, and how many connections they take.
+"""The listeners of a node: which connections are accepted, and how many.
 
 The counters are plain ints, kept by `Connections` for all listeners together, as `max.connections` is the broker's.
 """
@@ -171,7 +171,7 @@ async def bind(
 
 
 class _DiscardInput(asyncio.Protocol):
-    """What is read of a connection that will be closed."""
+    """Discards the bytes that a connection receives before it is closed."""
 
 
 @dataclass(slots=True)
@@ -277,7 +277,7 @@ class Connections:
     def _clients(self) -> list[Connection]:
         return [each for each in self._open if not each.listener.is_internal]
 
-    def forget(self, connection: Connection, host: str) -> None:
+    def remove(self, connection: Connection, host: str) -> None:
         """A connection that was admitted has ended."""
         if connection in self._open:
             del self._open[connection]

@@ -66,7 +66,7 @@ class Payer:
         self.time: Account | None = None
         self.max_fetch_bytes = INT32_MAX
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """The client has logged in: another may be meant."""
         self.version = -1
 
