@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """What an example needs around it."""
+    """The Spark session, the cluster and the working folder of an example."""
 
     spark: SparkSession
     bootstrap: str

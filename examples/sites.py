@@ -1,4 +1,4 @@
-"""What examples with several clusters do: read a command line, give commands about links, read what comes over."""
+"""Helpers of examples with several clusters: read a command line, run commands of links, read the mirrored records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from odradek.testing.processes import ProcessCluster
 
 
 class Report(Protocol):
-    """What an example has found; its text is for a person."""
+    """The result of an example; its text is for a person."""
 
     @property
     def holds(self) -> bool: ...

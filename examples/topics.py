@@ -1,4 +1,4 @@
-"""What several examples do with topics: make one, write to it without gaps, or in transactions, and read one whole."""
+"""Helpers of several examples: create a topic, write to it without gaps or in transactions, and read one whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong before an example does anything, as one line that says what to do. What is unforeseen stays whole."""
+"""Errors before an example does anything, as one line that says what to do. Unforeseen errors keep their traceback."""
 
 from __future__ import annotations
 

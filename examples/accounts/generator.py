@@ -1,4 +1,4 @@
-"""What people who do not exist ask of accounts, from a seed. About a third of the wishes is refused."""
+"""Requests of invented people about accounts, from a seed. About a third of them is refused."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ OPEN, DEPOSIT, WITHDRAW, CLOSE = "open", "deposit", "withdraw", "close"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What somebody asks for; `cents` is what a deposit or withdrawal is about."""
+    """A request of a person; `cents` is the amount of a deposit or withdrawal."""
 
     account: str
     ask: str
@@ -25,7 +25,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened: the account was opened, its balance changed by `cents`, or it was closed."""
+    """An event: the account was opened, its balance changed by `cents`, or it was closed."""
 
     account: str
     kind: str
@@ -57,7 +57,7 @@ class Account:
 
 
 def decide(account: Account | None, command: Command) -> Event | str:
-    """What happens, or why nothing does."""
+    """The event that follows from a request, or the reason of its refusal."""
     if command.ask == OPEN:
         if account is not None:
             return "there is such an account"

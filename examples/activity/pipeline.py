@@ -69,7 +69,7 @@ def lake(rows: DataFrame, folder: Path, **trigger: Any) -> StreamingQuery:
 
 
 def sessions(rows: DataFrame, folder: Path, **trigger: Any) -> StreamingQuery:
-    """What a visitor does without a pause of half an hour, once it is over."""
+    """The requests of a visitor without a pause of half an hour, once it is over."""
     window = fn.session_window("at", SESSION_GAP).alias("session")
     grouped = rows.where("at IS NOT NULL").withWatermark("at", LATENESS).groupBy("visitor", window)
     found = grouped.agg(

@@ -1,4 +1,4 @@
-"""What the lake, the sessions and the rates have, beside the lines in the topic."""
+"""Compares the lake, the sessions and the rates with the lines in the topic."""
 
 from __future__ import annotations
 

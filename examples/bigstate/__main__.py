@@ -257,7 +257,7 @@ class Run:
 
 
 async def turn_gate(bootstrap: str) -> None:
-    """What `odradek groups switch a b` does, without its waiting: the standby reads no further than the output goes."""
+    """Does what `odradek groups switch a b` does, without waiting: the standby reads only to the end of the output."""
     async with Cluster(RealNetwork(), RealClock(), parse_bootstrap(bootstrap), client_id="bigstate") as cluster:
         await leases.transfer(cluster, GATE, "a", "b")
 

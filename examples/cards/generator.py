@@ -62,7 +62,7 @@ def _purchase(source: random.Random, card: str, turn: int, city: str, at_ms: int
 
 
 def _fraud(source: random.Random, kind: str, before: Transaction, city: str) -> list[Labelled]:
-    """What a thief does behind a purchase; of a burst only what is above the limit is the fraud to be found."""
+    """A thief's transactions behind a purchase; of a burst only those above the limit are the fraud to be found."""
     count = 8 if kind == "velocity" else 1
     away = source.choice([name for name in sorted(CITIES) if name != city]) if kind == "impossible-travel" else city
     made = []

@@ -1,4 +1,4 @@
-"""What came out, beside what the rules say of the same transactions one after another, without Spark."""
+"""Compares the output with the rules applied to the same transactions one after another, without Spark."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def prove(bootstrap: str, rules: Rules, corrected: Rules, asked: Iterable[Labell
 
 
 def judged(bootstrap: str, rules: Rules) -> Iterable[Answer]:
-    """What the rules say of every transaction; those of a card are in one partition, and so in order."""
+    """The decision of the rules on each transaction; those of a card are in one partition, and so in order."""
     histories: dict[str, History] = {}
     unreadable = put_aside(bootstrap, pipeline.DEAD, pipeline.REQUESTS)
     for message in records(bootstrap, pipeline.REQUESTS):
@@ -104,7 +104,7 @@ def answers(bootstrap: str, topic: str) -> Iterable[Answer]:
 
 
 def correlation_of(message: Message) -> bytes | None:
-    """What a terminal knows its answer by; None where the record does not say."""
+    """The id by which a terminal knows its answer; None if the record has none."""
     found = [value for name, value in list(message.headers() or []) if name == "correlation-id"]
     first = found[0] if found else None
     return first.encode() if isinstance(first, str) else first

@@ -21,7 +21,7 @@ INCOMPLETE = "incomplete"
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What a terminal asks about; `at_ms` is the terminal's clock, ms since 1970 UTC."""
+    """A transaction that a terminal asks about; `at_ms` is the terminal's clock, ms since 1970 UTC."""
 
     id: str
     card: str
@@ -33,7 +33,7 @@ class Transaction:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Transaction | None:
-        """What a terminal sent, or None where a field is missing or is no finite number."""
+        """The transaction that a terminal sent, or None if a field is missing or is no finite number."""
         known = {name: fields[name] for name in cls.__slots__ if not is_missing(fields.get(name))}
         if len(known) < len(cls.__slots__):
             return None
@@ -70,7 +70,7 @@ class Decision:
 
 @dataclass
 class History:
-    """What is remembered of a card. Only approved transactions count for its mean and its place."""
+    """The state of a card. Only approved transactions count for its mean and its place."""
 
     approved: int = 0
     total_cents: int = 0

@@ -1,4 +1,4 @@
-"""What happens in a city, made up from a seed, and what a ride costs after it."""
+"""Events in a city, generated from a seed, and the price of a ride after each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Ride:
-    """What the event of this number, somebody who asks for a car, has to pay."""
+    """The price for the event of this number, a request for a car."""
 
     city: str
     number: int

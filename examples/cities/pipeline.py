@@ -62,7 +62,7 @@ def revenue(rows: DataFrame, folder: Path, **trigger: Any) -> StreamingQuery:
 
 
 def revenue_in(folder: Path) -> Revenue:
-    """What the table has now; nothing where there is none yet."""
+    """The present rows of the table; none before it exists."""
     path = str(folder / TABLE)
     if not DeltaTable.is_deltatable(path):
         return {}

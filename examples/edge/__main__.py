@@ -38,7 +38,7 @@ Reading = tuple[str, int]
 
 @dataclass
 class Site:
-    """What became of an edge's readings.
+    """The fate of an edge's readings.
 
     Attributes:
         made: acknowledged by the edge.
@@ -158,7 +158,7 @@ class Edge(Outpost):
 
     @property
     def bytes(self) -> int:
-        """What the logs of the readings take on its disk."""
+        """The size of the readings' logs on its disk."""
         data = self.cluster.plans[0].data_dir
         return sum(path.stat().st_size for path in data.glob(f"{TOPIC}-*/*.log"))
 

@@ -61,7 +61,7 @@ class Event:
 
 @dataclass
 class Day:
-    """What became known on one day (UTC), each list in order."""
+    """The events that became known on one day (UTC), each list in order."""
 
     date: str
     flights: list[Event]

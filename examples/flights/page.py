@@ -1,4 +1,4 @@
-"""What is left of a run: a chart, and a page of one file that needs no network and can be read on a phone."""
+"""The report of a run: a chart, and a page of one file that needs no network and can be read on a phone."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ td.number { white-space: nowrap; }
 
 @dataclass(frozen=True)
 class Run:
-    """What is worth knowing of a run beside its results."""
+    """Facts about a run beside its results."""
 
     days: int
     seconds: float

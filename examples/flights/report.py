@@ -1,4 +1,4 @@
-"""What a person sees in a terminal: progress while it runs, tables at the end."""
+"""The output in a terminal: progress while it runs, tables at the end."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def are_numbers(rows: list[Any], column: int) -> bool:
 
 @dataclass
 class Status:
-    """What the live display shows; the main thread writes it."""
+    """The values of the live display; the main thread writes them."""
 
     nodes: str = "starting"
     events: list[str] = field(default_factory=list)

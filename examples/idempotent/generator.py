@@ -12,7 +12,7 @@ SENT_TWICE_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Payment:
-    """What somebody pays; the id is given where it comes into being, and goes with it everywhere."""
+    """A payment; its id is assigned where it originates, and goes with it everywhere."""
 
     id: str
     account: str

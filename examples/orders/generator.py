@@ -31,7 +31,7 @@ def events(seed: int, orders: int) -> Iterator[Event]:
 
 
 def _life(source: random.Random, order: str) -> list[Event]:
-    """What will happen to one order: created, updated up to four times, and mostly closed or cancelled."""
+    """The future events of one order: created, updated up to four times, and mostly closed or cancelled."""
     customer = f"generated-customer-{source.randrange(40):03d}"
     changes = ["created", *["updated"] * source.randrange(5)]
     life = [Event(order, customer, kind, turn, 0, _items(source)) for turn, kind in enumerate(changes, 1)]

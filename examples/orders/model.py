@@ -1,4 +1,4 @@
-"""What happens to an order, and what an order is: the events before it, one applied to the other. No Kafka in here."""
+"""The events of an order, and its state: all events before, applied in order. No Kafka in here."""
 
 from __future__ import annotations
 

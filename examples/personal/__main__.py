@@ -45,7 +45,7 @@ RETENTION_MS = 1000
 
 @dataclass
 class Report:
-    """What each region has.
+    """The records of each region.
 
     Attributes:
         agreed: ids of the orders that may be shared.

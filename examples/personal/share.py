@@ -1,4 +1,4 @@
-"""What of the orders another region may have: the records of customers who agreed, and of these the listed fields.
+"""The part of the orders that another region may have: of customers who agreed, the listed fields.
 
 python -m examples.personal.share HOST:PORT        bootstrap.servers of the region that has the orders
 
@@ -22,7 +22,7 @@ POLL_S = 0.2
 
 
 def shared(value: bytes) -> bytes | None:
-    """What another region may have of an order; None where that is nothing."""
+    """The part of an order that another region may have; None if there is none."""
     order = json.loads(value)
     # Whatever is not the word of the customer is a no.
     if order.get("agreed") is not True:

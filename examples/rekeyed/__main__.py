@@ -85,7 +85,7 @@ def newest(bootstrap: str, topic: str) -> dict[str, dict[str, Any]]:
 
 
 def enriched(bootstrap: str, orders: Counter[str]) -> Counter[str]:
-    """What the enriched orders must be, by plain Python."""
+    """The expected enriched orders, by plain Python."""
     customers, articles = newest(bootstrap, pipeline.CUSTOMERS), newest(bootstrap, pipeline.ARTICLES)
     expected = Counter[str]()
     for text, count in orders.items():

@@ -82,7 +82,7 @@ def compare(at: Place) -> bool:
 
 
 def positions(bootstrap: str, topic: str, dead: Collection[tuple[int, int]] = ()) -> Iterator[Position]:
-    """What a topic has, without the records at the partitions and offsets `dead`."""
+    """The records of a topic, without those at the partitions and offsets `dead`."""
     for message in records(bootstrap, topic, settled=True):
         if (message.partition(), message.offset()) not in dead:
             yield of_row(fields_of(message.value()))

@@ -1,4 +1,4 @@
-"""What waits until its turn has come: readings of one machine, held back for a bound of lateness. No Spark in here."""
+"""A buffer of one machine's readings, which are held back for a bound of lateness. No Spark in here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reading:
-    """What a machine measured; ordered by when, and by its number where two have one time."""
+    """A reading of a machine; ordered by time, and by its number if two have one time."""
 
     at_ms: int
     number: int

@@ -78,7 +78,7 @@ def waiting(spark: SparkSession, folder: Path) -> Iterator[tuple[str, int, int]]
 
 
 def keep_late(rows: DataFrame, folder: Path, **trigger: Any) -> StreamingQuery:
-    """What came too late, in a Delta table: somebody may want to count it after all."""
+    """The late readings, in a Delta table: somebody may want to count them after all."""
     rows = rows.select("machine", "at_ms", "number", "value")
     writer = rows.writeStream.format("odradek").queryName("late").option("sink", "delta").trigger(**trigger)
     return writer.option("checkpointLocation", str(folder / "checkpoints" / "late")).start(str(folder / "late"))

@@ -86,7 +86,7 @@ def query(bootstrap: str, group: str, folder: Path, *, standby: bool) -> None:
 
 @dataclass(frozen=True)
 class Check:
-    """What came out, beside what went in."""
+    """Compares the output with the input."""
 
     movements: int
     booked: int

@@ -31,7 +31,7 @@ REPEATED, WAITING = 50, SALES_PER_S
 
 @dataclass
 class Site:
-    """Who was let in at one site.
+    """The tickets that were accepted at one site.
 
     Attributes:
         tickets: the ids of those who were let in, which are kept to drop repeats.

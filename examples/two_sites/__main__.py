@@ -49,15 +49,15 @@ class Report:
 
     @property
     def lost(self) -> set[int]:
-        """What had not come over when the site died."""
+        """The records that had not come over when the site died."""
         return self.acknowledged - set(self.at_west)
 
     def missed(self, way: str) -> set[int]:
-        """What is at the site that is left, and the group did at neither."""
+        """The records at the remaining site that the group processed at neither."""
         return set(self.at_west) - self.done - set(self.read[way])
 
     def again(self, way: str) -> set[int]:
-        """What the group did at both sites."""
+        """The records that the group processed at both sites."""
         return self.done & set(self.read[way])
 
     @property
@@ -224,14 +224,14 @@ def await_records(west: ProcessCluster, here: Consumer) -> None:
 
 
 def read_on(bootstrap: str) -> Counter[int]:
-    """What the group reads where the link has put it; without a place there it ends with an error."""
+    """The records that the group reads from the offsets that the link has copied; without these an error."""
     consumer = group_at(bootstrap, "error")
     consumer.subscribe([TOPIC])
     return to_the_end(consumer)
 
 
 def read_from(bootstrap: str, at_ms: int) -> Counter[int]:
-    """What is read from a time on, by a consumer that knows nothing else."""
+    """The records from a time on, read by a consumer that knows nothing else."""
     consumer = group_at(bootstrap, "error")
     wanted = [TopicPartition(TOPIC, number, at_ms) for number in range(PARTITIONS)]
     consumer.assign(consumer.offsets_for_times(wanted, TIMEOUT_S))
