@@ -2,7 +2,7 @@
 
 It leaves out what no test should look at: annotations, decorators, docstrings and texts, log lines, assertions,
 `__repr__`, declarations of protocols, `if TYPE_CHECKING`, the instant of a real clock, a `continue` at the end of a
-loop. Assignments in `__init__` are not removed either.
+loop, points of `buggify`. Assignments in `__init__` are not removed either.
 """
 
 from __future__ import annotations
@@ -355,6 +355,8 @@ def _is_left_alone(node: ast.stmt) -> bool:
             return True
         case ast.Expr(value=ast.Call() as call):
             return _logs(call)
+        case ast.Expr(value=ast.Await(value=ast.Call(func=ast.Name(id="buggify")))):
+            return True
         case ast.If(test=test):
             return "TYPE_CHECKING" in ast.unparse(test)
         case ast.FunctionDef(name=name):

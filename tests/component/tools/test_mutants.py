@@ -98,6 +98,7 @@ class B:
         assert y > 1, f"{y + 1}"
         LOG.warning("%d", y + 1)
         self._logger.debug("%d", y + 1)
+        await buggify("a point")
         while time.monotonic() < y:
             z = "a" + f"{y + 1}"
         return None

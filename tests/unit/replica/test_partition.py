@@ -402,8 +402,9 @@ class TestLongPolls:
 
     async def test_a_committed_reader_is_not_woken_by_what_it_may_not_read(self, home: MakeHome) -> None:
         node = home()
+        node.append(b"a")
         committed, any_reader = self.poll(node, committed_only=True), self.poll(node)
-        node.append(b"a", producer_id=7, producer_epoch=0, sequence=0, transactional=True)
+        node.append(b"b", producer_id=7, producer_epoch=0, sequence=0, transactional=True)
         assert any_reader.future.done()
         assert not committed.future.done()
         committed.future.cancel()
