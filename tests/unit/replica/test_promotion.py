@@ -12,6 +12,7 @@ import pytest
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import Disk
 from odradek.common.real_io import RealDisk
+from odradek.log.checkpoints import LEADER_EPOCHS, read_lines
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
@@ -264,6 +265,23 @@ def test_a_disk_that_had_no_space_for_the_end_is_tried_again(tmp_path: Path) -> 
     disk.faults = DiskFaults()
     home.promote(FIRST_OWN + 1)
     assert controls(home.log) == [(2, -1, ControlType.LEADER_CHANGE)]
+
+
+def test_an_epoch_whose_batch_found_no_space_is_not_kept(tmp_path: Path) -> None:
+    """Behind a truncation the epoch is in the checkpoint before its batch, for which there is no space."""
+    disk = SimDisk(Random(1), DiskFaults(), lambda: 0)
+    disk.make_dirs(tmp_path / "t-0")
+    home = Home(tmp_path, disk)
+    home.lead(7)
+    for _ in range(2):
+        home.mirrored(of_source(1, transactional=False))
+    truncate_to(home.log, 2)
+    disk.faults = DiskFaults(capacity_bytes=disk.used_bytes() + 60)
+    with pytest.raises(ApiError):
+        home.promote()
+    assert read_lines(disk, home.path / LEADER_EPOCHS) == ["4 0", f"{FIRST_OWN} 2"]
+    assert home.log.epochs.entries() == [(4, 0)]
+    assert not home.log.flush_state.epochs_are_written
 
 
 def test_a_disk_that_cannot_be_read_does_not_say_whether_it_has_ended(tmp_path: Path) -> None:
