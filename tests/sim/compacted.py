@@ -2,6 +2,7 @@
 
 One idempotent writer owns all keys, and sends until all is acknowledged; so the value of a key in the
 end is known exactly. Every few hundred milliseconds the log rolls and is cleaned, and machines die meanwhile.
+At last it writes under other keys than the deleted ones, until the tombstones of these must be gone.
 Beside it compacted topics are deleted and made again while they are cleaned, which is no fault of the disk.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.protocol.messages import fetch_request
@@ -32,6 +33,14 @@ TROUBLE_S = (8.0, 16.0)
 LOOK_S, LOOKS = 0.01, 50
 # A value that can be divided by this is a tombstone.
 TOMBSTONES = 7
+LONGEST_RETENTION_S = 2
+# Longer than a tombstone is kept: its segment rolls, a cleaning gives it a horizon, and one behind that removes it.
+OUTLIVED_S = LONGEST_RETENTION_S + 3
+
+
+def key_of(number: int) -> bytes:
+    """The key of a value."""
+    return b"key-%d" % (number * 31 % KEYS)
 
 
 class KeyWriter(Producer):
@@ -47,7 +56,7 @@ class KeyWriter(Producer):
     def _encode(self, values: list[int], sequence: int) -> bytes:
         records = []
         for value in values:
-            key = b"key-%d" % (value * 31 % KEYS)
+            key = key_of(value)
             self.last[key] = value
             text = None if value % TOMBSTONES == 0 else b"%d" % value
             headers = (("number", b"%d" % value),)
@@ -66,6 +75,14 @@ class KeyWriter(Producer):
             for index, step in enumerate(operation.steps):
                 assert isinstance(step, Send)
                 self.offsets[step.value] = base_offset + index
+
+    def deleted(self) -> dict[bytes, int]:
+        """The keys whose last record is a tombstone, and its number."""
+        return {key: number for key, number in self.last.items() if number % TOMBSTONES == 0}
+
+    def leave_alone(self, keys: Collection[bytes]) -> None:
+        """Write no more records under these keys, which are not all."""
+        self._values = (number for number in self._values if key_of(number) not in keys)
 
     async def read(self) -> list[Record]:
         """Every record from the log's start to its end. Raises OdradekError."""
@@ -157,7 +174,7 @@ class CompactedNode(OneNode):
             "cleanup.policy": "compact",
             "segment.ms": "300",
             "min.cleanable.dirty.ratio": "0.01",
-            "delete.retention.ms": self.random.choice(("0", "2000")),
+            "delete.retention.ms": self.random.choice(("0", str(LONGEST_RETENTION_S * 1000))),
             "file.delete.delay.ms": "100",
             "message.timestamp.after.max.ms": str(2**63 - 1),
         }
@@ -181,12 +198,31 @@ class CompactedNode(OneNode):
             for _ in range(2):  # the second time after more cleanings in peace
                 writer.judge(await self._read_surely(writer))
                 await asyncio.sleep(2)
+            await self._outlive_tombstones(writer)
         self.recorder.problems += writer.recorder.problems + remover.left_over()
         self.recorder.history += writer.recorder.history
         for machine in world.machines.values():
             if machine.broker is not None:
                 uncleanable = [reason for _, reason, _ in machine.broker.cleaner.uncleanable.values()]
                 self.recorder.problems += [f"{machine.name} left a log alone: {reason}" for reason in uncleanable]
+
+    async def _outlive_tombstones(self, writer: KeyWriter) -> None:
+        """Write under other keys until the present tombstones must be gone, and check that they are."""
+        deleted = writer.deleted()
+        if len(deleted) == KEYS:
+            deleted.popitem()
+        if not deleted:
+            return
+        writer.leave_alone(deleted)
+        writer.stopping = False
+        writing = self.world.loop.spawn(writer.name, writer.run(), name=writer.name)
+        await asyncio.sleep(OUTLIVED_S)
+        writer.stopping = True
+        await writing
+        records = await self._read_surely(writer)
+        writer.judge(records)
+        left = {each.offset: each.key for each in records if each.key in deleted}
+        self.recorder.problems += [f"the tombstone of {key!r} is still at offset {at}" for at, key in left.items()]
 
     async def _read_surely(self, writer: KeyWriter) -> list[Record]:
         while True:
