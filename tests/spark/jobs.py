@@ -20,6 +20,9 @@ from tests.support.nodes.apache_kafka import find_java
 from tests.support.nodes.node import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
+# Spark gives a Python process ten seconds to start, without a setting: a busy machine takes longer now and then.
+SLOW_START = "Python worker failed to connect back"
+STARTS = 3
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -50,17 +53,29 @@ class Job:
         folder.mkdir(exist_ok=True)
         for store in into:
             arguments += ("--into", json.dumps(store.options))
-        self.log = folder / f"job-{time.monotonic_ns()}.log"
-        command = [sys.executable, "-m", "tests.spark.copy_job", bootstrap, topic, str(folder), *arguments]
-        settings = environment(folder) | {"JAVA_TOOL_OPTIONS": jvm.options()}
+        self._folder = folder
+        self._command = [sys.executable, "-m", "tests.spark.copy_job", bootstrap, topic, str(folder), *arguments]
+        self._settings = environment(folder) | {"JAVA_TOOL_OPTIONS": jvm.options()}
         if "--master" not in arguments:
-            del settings["SPARK_HOME"]  # one JVM, which writes nothing there, and whose class archive is of Spark's own
+            # One JVM, which writes nothing there, and whose class archive is of Spark's own.
+            del self._settings["SPARK_HOME"]
+        self._start()
+
+    def _start(self) -> None:
+        self.log = self._folder / f"job-{time.monotonic_ns()}.log"
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                command, stdout=output, stderr=output, start_new_session=True, cwd=ROOT, env=settings
+                self._command, stdout=output, stderr=output, start_new_session=True, cwd=ROOT, env=self._settings
             )
 
     def wait(self) -> int:
+        """The exit code; a driver that Spark ended for a Python process that started slowly is started again."""
+        for _ in range(STARTS - 1):
+            code = self.process.wait(timeout=800)
+            if code >= 0 and SLOW_START in self.text():
+                self._start()
+            else:
+                return code
         return self.process.wait(timeout=800)
 
     def end(self) -> None:
