@@ -13,8 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from odradek.client.cluster import Cluster
-from odradek.client.connection import Connection, RequestTimeoutError, UnreachableError
-from odradek.client.groups import list_offsets
+from odradek.client.connection import Connection, UnreachableError
 from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
 from odradek.common.log_lines import get_logger
@@ -25,6 +24,7 @@ from odradek.link.measures import NO_REASON, LinkMeasures, Reasons, Why, measure
 from odradek.link.mirroring import MirroredPartition
 from odradek.link.offsets import OffsetFollower
 from odradek.link.pauses import REFRESH_MS, Pauses
+from odradek.link.source_offsets import EARLIEST, LATEST, log_offsets
 from odradek.link.source_session import SourceSession
 from odradek.link.topic_settings import TopicSettingsFollower
 from odradek.link.topics import MirrorTopicManager
@@ -59,8 +59,6 @@ PartitionKey = tuple[str, int]
 Connect = Callable[[Link], Cluster]
 Follow = Callable[[Cluster, Callable[[], Link]], Awaitable[None]]
 Duties = Sequence[tuple[Following, Follow]]
-# A source may be far: a new connection, TLS, a login and the requests for offsets take ten round trips.
-OFFSETS_TIMEOUT_MS = 6000
 MAX_WAIT_MS, MAX_BYTES = 500, 8 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 15_000
 # After this time the other brokers do what the first broker has not done.
@@ -69,7 +67,6 @@ STAND_IN_MS = 3000
 STALE_MS = 2000
 # The first version whose responses have diverging epochs; Kafka has these and topic ids since 2.8.
 FIRST_VERSION = 12
-EARLIEST, LATEST = -2, -1
 _log = get_logger("link")
 
 
@@ -408,8 +405,7 @@ class LinkRun:
 
     async def _fetch_idle_ends(self, idle: list[MirroredPartition]) -> None:
         try:
-            async with asyncio.timeout(OFFSETS_TIMEOUT_MS / 1000):
-                ends = await list_offsets(self._source, {each.source_key: LATEST for each in idle})
+            (ends,) = await log_offsets(self._source, [each.source_key for each in idle], LATEST)
         except (OdradekError, OSError) as error:
             _log.debug("the source did not return end offsets", link=self.link.name, error=error)
             return
@@ -550,13 +546,14 @@ class LinkRun:
             self._begin(f"where {topic} begins at broker {leader}", partial(self._locate, some))
 
     async def _locate(self, outside: dict[PartitionKey, MirroredPartition]) -> None:
-        asked = [each.source_key for each in outside.values()]
         try:
-            async with asyncio.timeout(OFFSETS_TIMEOUT_MS / 1000):
-                starts = await list_offsets(self._source, dict.fromkeys(asked, EARLIEST))
-                ends = await list_offsets(self._source, dict.fromkeys(asked, LATEST))
-        except TimeoutError:
-            raise RequestTimeoutError("the source did not return the offsets of its logs in time") from None
+            asked = [each.source_key for each in outside.values()]
+            starts, ends = await log_offsets(self._source, asked, EARLIEST, LATEST)
+        except (OdradekError, OSError) as error:
+            for key, mirrored in outside.items():
+                if self.partitions.get(key) is mirrored:
+                    mirrored.wait(why_of(error), str(error), self._clock.now_ms())
+            raise
         for key, mirrored in outside.items():
             if self.partitions.get(key) is mirrored:
                 mirrored.is_out_of_range = False

@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 
 from odradek.common.real_io import RealClock
+from odradek.link import source_offsets
 from odradek.link.measures import Why
 from odradek.link.mirroring import MirroredPartition
 from odradek.link.service import STALE_MS, LinkRun
@@ -44,7 +45,7 @@ class SilentLeader(Source):
     def _topics(self, request: Any) -> Any:
         response = super()._topics(request)
         for topic in response.topics:
-            topic.partitions = [MetadataResponsePartition(partition_index=0, leader_id=1)]
+            topic.partitions = [MetadataResponsePartition(partition_index=0, leader_id=1, leader_epoch=5)]
         return response
 
     async def request(self, request: Any, response: Any, **more: Any) -> Any:
@@ -80,8 +81,8 @@ async def test_another_broker_is_asked_where_a_leader_lacks_for_long(
     assert (len(made), source.connects) == (1, 1), "what the link connects with is read once"
 
 
-@pytest.mark.parametrize("state", ["is_paused", "stopped", "is_out_of_range"])
-async def test_a_leader_without_an_answer_delays_no_round(mirrored: MirroredPartition, state: str) -> None:
+def searching(mirrored: MirroredPartition) -> tuple[LinkRun, SilentLeader, Link]:
+    """A link with this partition, whose leader at the source is broker 1."""
     source = SilentLeader()
     source.ids["t"] = mirrored.topic_id
     link = Link("west", "source.invalid:9092", {"t": Mirror("west", "t", MirrorState.ACTIVE, mirrored.topic_id)})
@@ -92,11 +93,37 @@ async def test_a_leader_without_an_answer_delays_no_round(mirrored: MirroredPart
 
     run = LinkRun(link, connect, RealClock(), replicas, lambda: None, [])
     mirrored.source_leader = 1
-    setattr(mirrored, state, True)
     run.partitions["t", 0] = mirrored
+    return run, source, link
+
+
+@pytest.mark.parametrize("state", ["is_paused", "stopped", "is_out_of_range"])
+async def test_a_leader_without_an_answer_delays_no_round(mirrored: MirroredPartition, state: str) -> None:
+    run, source, link = searching(mirrored)
+    setattr(mirrored, state, True)
     for _ in range(3):
         await run._refresh(dict(link.mirrors))
         await asyncio.sleep(0)
     assert source.asked == 1, "each round has awaited a request of its own"
     await run.stop()
     assert not run._background
+
+
+async def test_a_partition_waits_for_a_leader_that_returns_no_offsets(
+    mirrored: MirroredPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_offsets, "OFFSETS_TIMEOUT_MS", 1)
+    run, source, link = searching(mirrored)
+    mirrored.is_out_of_range = True
+    await run._refresh(dict(link.mirrors))
+    await asyncio.gather(*run._background.values())
+    (shown,) = run.measures().partitions
+    assert (shown.state, shown.reason.why, shown.reason.text) == (
+        "waiting",
+        Why.UNREACHABLE,
+        "the source did not return the offsets of its logs in time",
+    )
+    await run._refresh(dict(link.mirrors))
+    await asyncio.gather(*run._background.values())
+    assert source.asked == 2, "it is tried again"
+    await run.stop()
