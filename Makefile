@@ -18,7 +18,7 @@ CHECKS := check-types check-tidy check-layers check-lint
 READY  := ready-packages ready-modules ready-classes
 # What `make check` has just run.
 CHECKED := --ignore=tests/test_tidy.py --ignore=tests/test_words.py
-# What `make test` gives the fuzzers of each of the five kinds of input: kept inputs and some more; `make test-all`: a minute.
+# What `make test` gives the fuzzers of each of the five kinds of input: kept inputs and some more; `make test-all`: 20.
 FUZZ_SECONDS ?= 3
 
 .DEFAULT_GOAL := help
@@ -50,7 +50,7 @@ test-slow: ready-packages ## The tests that `make test` leaves out: more seeds, 
 	@$(JAVA) && $(PYTHON) -m pytest -m slow $(ARGS)
 
 test-all: checked-and-ready ## Every test, before an issue is called resolved (hours)
-	@$(JAVA) && FUZZ_SECONDS=60 $(PYTHON) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHECKED) $(ARGS)
+	@$(JAVA) && FUZZ_SECONDS=20 $(PYTHON) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHECKED) $(ARGS)
 
 AT_ONCE = $(MAKE) --no-print-directory -k -j $(if $(filter output-sync,$(.FEATURES)),-O)
 
