@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("no_log_lines")
 
 # `test_sim_cluster_more.py` has as many again, so that another worker runs them at the same time.
 # `make test` runs the first ones, `make test-all` all of them.
-SEEDS = 100
+SEEDS = 50
 SHORT_SEEDS = 2
 CHUNK = 5
 # The number of first seeds whose events are checked; in the long form there are more.
