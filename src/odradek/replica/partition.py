@@ -81,7 +81,6 @@ class Partition:
     replicated_waits: OffsetWaiters = field(default_factory=OffsetWaiters, init=False)
     durable_waits: OffsetWaiters = field(default_factory=OffsetWaiters, init=False)
     data_waits: dict[DataWait, None] = field(default_factory=dict, init=False)
-    append_count: int = field(default=0, init=False)
     closed: bool = field(default=False, init=False)
     is_isolated: bool = field(default=False, init=False)
     is_mirror: bool = field(default=False, init=False)
@@ -200,7 +199,6 @@ class Partition:
             raise
         end = self.log.log_end_offset
         if end > before:
-            self.append_count += 1
             self._after_append(end, total_bytes(headers))
         return info
 
@@ -209,14 +207,12 @@ class Partition:
         before = self.log.log_end_offset
         append_as_follower(self.log, records, now_ms=now_ms, leader_epoch=self.leader_epoch)
         if self.log.log_end_offset > before:
-            self.append_count += 1
             self._after_append(self.log.log_end_offset, len(records))
 
     def append_control(self, batch: bytes, *, now_ms: int) -> None:
         """Append a control batch of the leader's own, even to a read-only log; raises as `Log.append_as_leader`."""
         header = BatchHeader.read(batch)
         self.log.append_as_leader([batch], [header], leader_epoch=self.leader_epoch, now_ms=now_ms)
-        self.append_count += 1
         self._after_append(self.log.log_end_offset, header.size_bytes)
 
     def _check_writable(self, required_acks: int, now_ms: int) -> None:
