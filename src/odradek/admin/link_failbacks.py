@@ -15,7 +15,7 @@ from odradek.admin.link_facts import Row, described, found_link, link_of_cluster
 from odradek.admin.plan import PlanError
 from odradek.client.admin import ConfigOperation, ResourceType, alter_configs, describe_configs
 from odradek.client.epochs import epoch_end
-from odradek.client.groups import commit_offsets, committed_offsets, list_groups, list_offsets
+from odradek.client.groups import EARLIEST, LATEST, commit_offsets, committed_offsets, list_groups, list_offsets
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.link.agreement import Agreement, agree
 from odradek.settings.link_names import source_name
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 Rows = list[Row]
 PartitionKey = tuple[str, int]
-EARLIEST, LATEST = -2, -1
 LOOK_S = 0.3
 # Consumers of groups with members are to fetch while the log ends at the cut: what comes then may reach their position.
 MEMBERS_S = 3.0

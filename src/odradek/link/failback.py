@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from odradek.client.epochs import epoch_end
-from odradek.client.groups import list_offsets
+from odradek.client.groups import EARLIEST, list_offsets
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, ProtocolError, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.link.agreement import Agreement, agree
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from odradek.replica.partition import Partition
     from odradek.settings.links import Link, Mirror
 
-EARLIEST = -2
 _log = get_logger("link.failback")
 
 

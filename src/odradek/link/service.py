@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.client.cluster import Cluster
 from odradek.client.connection import Connection, UnreachableError
+from odradek.client.groups import EARLIEST, LATEST
 from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
 from odradek.common.log_lines import get_logger
@@ -24,7 +25,7 @@ from odradek.link.measures import NO_REASON, LinkMeasures, Reasons, Why, measure
 from odradek.link.mirroring import MirroredPartition
 from odradek.link.offsets import OffsetFollower
 from odradek.link.pauses import REFRESH_MS, Pauses
-from odradek.link.source_offsets import EARLIEST, LATEST, log_offsets
+from odradek.link.source_offsets import log_offsets
 from odradek.link.source_session import SourceSession
 from odradek.link.topic_settings import TopicSettingsFollower
 from odradek.link.topics import MirrorTopicManager

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 Offsets = dict[tuple[str, int], int]
 # A source may be far: a new connection, TLS, a login and the requests for offsets take ten round trips.
 OFFSETS_TIMEOUT_MS = 6000
-EARLIEST, LATEST = -2, -1
 
 
 async def log_offsets(source: Cluster, partitions: Collection[tuple[str, int]], *timestamps: int) -> list[Offsets]:
