@@ -12,12 +12,13 @@ from odradek.common.real_io import RealDisk
 from odradek.log.compaction import output
 from odradek.log.compaction.cleaning import Cleaning
 from odradek.log.compaction.config import CleanerConfig
+from odradek.log.compaction.keys import ENTRY_BYTES
 from odradek.log.compaction.output import CleanedSegment, cleaned_paths
 from odradek.log.compaction.plan import active_is_overdue, examine, make_plan
 from odradek.log.compaction.status import CompactionState, read_tagged
 from odradek.log.files import FileCache
 from odradek.protocol.messages.leader_change_message import LeaderChangeMessage
-from odradek.record.batch import patch_base_offset
+from odradek.record.batch import HEADER_BYTES, patch_base_offset
 from odradek.record.builder import build_batch
 from odradek.record.control import ControlType, control_batch, control_type, transaction_marker
 from odradek.record.reader import read_records
@@ -70,6 +71,34 @@ def test_pauses_are_for_all_that_is_read(read_bytes: int) -> None:
     assert learned.read_bytes == sum(paused) == sum(sizes)
     batch_bytes = sizes[0] // (story.log.segments.bases[1] - story.log.segments.bases[0])
     assert max(paused) <= max(read_bytes + batch_bytes, 1), "no longer than one read at once"
+
+
+@pytest.mark.parametrize(("missing", "mapped"), [(0, 2), (1, 1)])
+def test_the_offset_map_ends_at_the_first_batch_without_room(missing: int, mapped: int) -> None:
+    """A batch counts by its records, without the header."""
+    records = len(batch(b"v")) - HEADER_BYTES
+    budget = ENTRY_BYTES + len(b"key") + 1 + ENTRY_BYTES + 1 + records
+    story = Story(table_bytes=budget - missing)
+    for _ in range(3):
+        story.append([(b"key", b"v")])
+    story.roll()
+    plan = make_plan(story.log, examine(story.log, story.now_ms), story.cleaner, story.now_ms)
+    built = Cleaning(story.disk, plan, lambda read: None).build_offset_map()
+    assert built.end_offset == mapped
+
+
+def test_a_cleaning_counts_the_records_before_and_after() -> None:
+    story = Story()
+    story.append([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
+    story.append([(b"a", b"2")])
+    story.append([(b"c", b"2"), (b"c", b"3")])
+    story.append([(b"a", b"3")])
+    story.roll()
+    plan = make_plan(story.log, examine(story.log, story.now_ms), story.cleaner, story.now_ms)
+    cleaning = Cleaning(story.disk, plan, lambda read: None)
+    cleaning.build_offset_map()
+    group = cleaning.clean(0)
+    assert (group.is_changed, group.records_before, group.records_after) == (True, 7, 3)
 
 
 @pytest.mark.parametrize(("running", "uncleanable", "flags"), [(True, False, 1), (False, True, 2), (True, True, 3)])

@@ -153,6 +153,14 @@ def test_a_read_ends_below_its_upper_offset(home: Home, offset: int, upper: int 
     assert log.read(offset, max_bytes=len(ONE), at_least_one=False).size_bytes == len(ONE)
 
 
+@pytest.mark.parametrize(("missing", "sent"), [(0, 5), (1, 4), (len(ONE), 4), (len(ONE) + 1, 3)])
+def test_a_read_of_all_that_is_there_does_not_end_at_an_index_entry(home: Home, missing: int, sent: int) -> None:
+    log = home.open(index_interval_bytes=1)
+    for number in range(5):
+        append(log, batch(b"%d" % number))
+    assert log.read(0, max_bytes=5 * len(ONE) - missing).size_bytes == sent * len(ONE)
+
+
 # -- log directories -------------------------------------------------------------------------------------------------
 
 

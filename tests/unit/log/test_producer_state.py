@@ -246,6 +246,15 @@ def test_an_ended_transaction_is_unstable_until_its_marker_is_replicated() -> No
     assert state.first_unstable_offset(14) is None
 
 
+@pytest.mark.parametrize(("high_watermark", "unstable"), [(12, 10), (13, 11), (14, None)])
+def test_of_two_ended_transactions_each_is_unstable_to_its_marker(high_watermark: int, unstable: int | None) -> None:
+    """Both have ended before the high watermark has reached either marker."""
+    state = state_of(sent(0, offset=10, txn=True), sent(0, offset=11, txn=True, producer_id=6))
+    ended(state, 12)
+    state.end_transaction(marker_header(13, producer_id=6), ControlType.COMMIT, 1, 0)
+    assert state.first_unstable_offset(high_watermark) == unstable
+
+
 def test_the_stable_offset_is_of_the_first_open_transaction() -> None:
     state = state_of(sent(0, offset=10, txn=True), sent(0, offset=11, txn=True, producer_id=6))
     state.end_transaction(marker_header(12, producer_id=6), ControlType.COMMIT, 1, 0)
