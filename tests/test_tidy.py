@@ -62,7 +62,7 @@ NO_SECRETS = {
     "MetadataImage.scram",  # whose credentials hide themselves
     "Named.delegation_token",  # ids
 }
-# A comment that turns a check off without a reason: `# type: ignore[code]  # why` and `
+# A comment that turns a check off without a reason behind it, as in `# type: ignore[code]  # why`.
 BARE_IGNORE = re.compile(r"# *(type: *ignore(\[[^]]*])?|noqa(: *[A-Z]+[0-9]+(, *[A-Z]+[0-9]+)*)?) *$", re.MULTILINE)
 BANNED = re.compile(r"raise NotImplementedError|except Exception:\s*pass|\b(TODO|FIXME|XXX)\b")
 NO_PLACE_IN_A_PROJECT = re.compile(
@@ -210,7 +210,7 @@ def test_every_planted_bug_has_its_line() -> None:
                 pass
         except (LookupError, AttributeError) as error:
             gone.append(str(error))
-    assert not gone, "mend tests/sim/planted.py:\n" + "\n".join(gone)
+    assert not gone, "update the planted bugs:\n" + "\n".join(gone)
 
 
 def test_nothing_is_left_undone_in_silence() -> None:
@@ -306,10 +306,15 @@ def test_generated_pages_are_fresh(module: str) -> None:
 
 
 def test_files_that_pages_name_exist() -> None:
-    named = re.compile(r"\b(?:src|tests|tools|bench)/[\w/.-]+\.(?:py|txt|toml|tsv)\b")
+    """Files, folders and patterns of files."""
+    named = re.compile(r"`((?:src|tests|tools|bench|examples|deploy|docs)/[\w/.*-]+)[`:]")
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    gone = [f"{name_of(page)}: {file}" for page in pages for file in named.findall(page.read_text())]
-    gone = [each for each in gone if not (ROOT / each.rpartition(": ")[2]).exists()]
+    gone = [
+        f"{name_of(page)}: {file}"
+        for page in pages
+        for file in named.findall(page.read_text())
+        if next(ROOT.glob(file), None) is None
+    ]
     assert not gone, "\n".join(gone)
 
 
@@ -328,9 +333,10 @@ def test_tests_that_pages_name_exist() -> None:
     assert not gone, "\n".join(gone)
 
 
-def test_the_index_of_the_pages_has_each() -> None:
-    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / "README.md").read_text()))
-    assert linked == {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+@pytest.mark.parametrize("folder", ["docs", "docs/adr", "docs/examples"])
+def test_an_index_of_pages_has_each_once(folder: str) -> None:
+    linked = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / folder / "README.md").read_text())
+    assert sorted(linked) == sorted({page.name for page in (ROOT / folder).glob("*.md")} - {"README.md"})
 
 
 def test_the_decision_on_layers_has_those_that_are_checked() -> None:
