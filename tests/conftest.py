@@ -26,9 +26,13 @@ Node.forked = True
 NodeProcess.begin = staticmethod(begin_in_a_group)
 
 
-def pytest_report_header() -> str:
-    """The facts needed to run a failed simulated world again."""
-    return f"simulated worlds: seeds from {drawn.first_seed()} on are drawn from the commit ({drawn.FIRST}=… sets them)"
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """The facts needed to run a failed simulated world again; only slow tests draw seeds."""
+    if config.option.markexpr == "not slow":
+        return []
+    return [
+        f"simulated worlds: seeds from {drawn.first_seed()} on are drawn from the commit ({drawn.FIRST}=… sets them)"
+    ]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

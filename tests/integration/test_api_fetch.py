@@ -117,13 +117,16 @@ class TestWhatIsNotThere:
         assert time.monotonic() - started > 0.28, "a reader of a deleted topic must not spin"
 
     def test_nothing_is_waited_for_where_none_is_there(self, calls: Calls) -> None:
-        calls.fetch(fetch_topic(fresh_name("absent"), {0: 0}), max_wait_ms=LONG_MS)
+        answer = calls.fetch(fetch_topic(fresh_name("absent"), {0: 0}), max_wait_ms=LONG_MS)
+        assert name_of(answer.responses[0].partitions[0].error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
 
     def test_an_error_of_a_partition_that_is_there_is_reported_at_once(self, calls: Calls, topic: str) -> None:
         two = calls.create_topic(2)
-        calls.fetch(fetch_topic(two, {0: 0, 1: 99}), max_wait_ms=LONG_MS)
+        answer = calls.fetch(fetch_topic(two, {0: 0, 1: 99}), max_wait_ms=LONG_MS)
+        codes = [name_of(part.error_code) for part in answer.responses[0].partitions]
+        assert codes == ["NONE", "OFFSET_OUT_OF_RANGE"]
 
-    def test_nothing_asked_nothing_given(self, calls: Calls) -> None:
+    def test_a_fetch_without_partitions_is_empty(self, calls: Calls) -> None:
         assert calls.fetch(max_wait_ms=LONG_MS, min_bytes=1).responses == []
 
 
@@ -201,7 +204,7 @@ class TestWaiting:
         assert not batch_count(answer.records)
 
     def test_no_bytes_asked_for_is_no_wait(self, calls: Calls, topic: str) -> None:
-        calls.read(topic, 10, max_wait_ms=LONG_MS, min_bytes=0)
+        assert not batch_count(calls.read(topic, 10, max_wait_ms=LONG_MS, min_bytes=0).records)
 
     @pytest.mark.parametrize("max_bytes", [SIZE, 5 * SIZE + 7])
     def test_more_than_an_answer_may_hold_is_not_waited_for(self, calls: Calls, topic: str, max_bytes: int) -> None:

@@ -7,7 +7,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from examples.accounts.model import Account, Event, apply, decide
 from tests.support.clients.confluent import read_all
 from tests.support.nodes.node import Node
 from tests.support.nodes.postgres import Postgres
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNT = 1500
@@ -109,9 +109,7 @@ def test_read_models_are_what_the_events_make(tmp_path: Path, postgres: Postgres
 
         reading = ("--database", postgres.url, "--model")
         projecting = program(node.bootstrap, "project", *reading, "v1")
-        deadline = time.monotonic() + 60
-        while not rows(postgres, "SELECT 1 FROM v1.offsets") and time.monotonic() < deadline:
-            time.sleep(0.01)
+        eventually(lambda: rows(postgres, "SELECT 1 FROM v1.offsets"), "no event is projected", pause_s=0.01)
         projecting.kill()
         projecting.communicate()
         run(node.bootstrap, "project", *reading, "v1", "--until-idle")

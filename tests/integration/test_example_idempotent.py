@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from examples.idempotent.generator import payments
 from tests.support.nodes.node import Node
 from tests.support.nodes.postgres import Postgres
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 PAYMENTS = 3000
@@ -49,9 +49,8 @@ def test_rows_equal_unique_ids_after_kills_and_a_replay(tmp_path: Path, postgres
         assert program(node.bootstrap, "send", "--payments", str(PAYMENTS)).wait(180) == 0
         for _ in range(kills):
             process = program(node.bootstrap, "take", *database)
-            before, deadline = len(rows(postgres)), time.monotonic() + 60
-            while len(rows(postgres)) == before < PAYMENTS and time.monotonic() < deadline:
-                time.sleep(0.02)
+            before = len(rows(postgres))
+            eventually(lambda before=before: before == PAYMENTS or len(rows(postgres)) > before, "no payment is taken")
             process.kill()
             process.wait()
         for group in ("payments-to-database", "a full replay"):

@@ -86,6 +86,7 @@ def test_a_produce_and_a_fetch_pass_what_the_page_names(broker: EmbeddedBroker, 
     )
     calls.produce(topic, first)
     produced = Trace(broker).during(lambda: calls.produce(topic, second))
+    assert len(on_the_page("Produce")) >= 30 and len(on_the_page("Fetch")) >= 20, "the tables have another form"
     assert missing(on_the_page("Produce"), produced.calls) is None
     fetched = Trace(broker).during(lambda: calls.read(topic, 0))
     waited = Trace(broker).during(lambda: calls.read(topic, 2, max_wait_ms=10))

@@ -74,7 +74,7 @@ def test_a_prepared_transaction_outlives_everything_but_its_end(tmp_path: Path) 
                 assert plain.init(timeout_ms=2000) == plain.write(calls.create_topic(), b"x") == "NONE"
                 eventually(
                     lambda: described(calls, plain.transactional_id).transaction_state == "CompleteAbort",
-                    "the one with a time-out is aborted",
+                    "the one with a timeout is aborted",
                 )
             assert described(calls, name).transaction_state == "Ongoing"
             with TransactionalProducer(node.port, name) as first:
@@ -135,7 +135,7 @@ def test_a_forced_end_aborts_what_is_prepared(serving: Node) -> None:
 def test_a_writer_can_end_its_own_as_ever(serving: Node) -> None:
     with Calls(serving.port) as calls, TransactionalProducer(serving.port) as writer:
         topic = calls.create_topic()
-        assert writer.init(two_phase=True, timeout_ms=0) == "NONE", "the time-out of the request counts for nothing"
+        assert writer.init(two_phase=True, timeout_ms=0) == "NONE", "the timeout of the request counts for nothing"
         assert writer.write(topic, b"1") == writer.commit() == "NONE"
         eventually(lambda: committed(calls, topic) == [b"1"], "it is committed")
 
@@ -146,7 +146,7 @@ def test_two_phase_commit_is_an_operation_of_its_own(tmp_path: Path) -> None:
         name, refused = writer.transactional_id, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
         allow_rules(node, (write, id_, name))
         assert writer.init(two_phase=True) == writer.init(two_phase=True, keep=True) == refused
-        assert writer.init(keep=True) == writer.init() == "NONE", "these have a time-out"
+        assert writer.init(keep=True) == writer.init() == "NONE", "these have a timeout"
         allow_rules(node, (two_phase, id_, name))
         assert writer.init(two_phase=True) == refused, "it does not include Write"
         topic = (write, AclResourceType.TOPIC, "t")
@@ -157,5 +157,5 @@ def test_two_phase_commit_is_an_operation_of_its_own(tmp_path: Path) -> None:
             calls.create_topic(name="t")
         assert writer.init(two_phase=True) == writer.write("t", b"1") == "NONE"
         allow_rules(node, (write, id_, name), topic)
-        assert writer.init(keep=True) == refused, "the time-out of none would be that of an id without the permission"
+        assert writer.init(keep=True) == refused, "the timeout of none would be that of an id without the permission"
         assert writer.commit() == "NONE", "it changed nothing"

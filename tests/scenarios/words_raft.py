@@ -1,6 +1,6 @@
 """Words for the quorum: nodes without logs and sockets, whose messages are handed over one by one.
 
-Time-outs are not random here: an election is due `election timeout` after the last sign of life, a fetch time-out is
+Timeouts are not random here: an election is due `election timeout` after the last sign of life, a fetch timeout is
 twice as long. `voters N`, `tick NODE… ms=…`, `deliver [FROM>TO]`, `stabilize`, `drop [FROM>TO]`,
 `ask FROM>TO epoch=… log=…`, `cut NODE…`, `heal`, `append NODE count=… [epoch=…]`, `fetch NODE`, `synced NODE`,
 `restart NODE`, `resign NODE`, `full NODE`, `space NODE`, `change NODE… voters=…`, `refused FROM>TO`, `status`.

@@ -1,7 +1,7 @@
 """Checks a history of what clients saw: whether the log kept its guarantees.
 
 A history is a list of operations in the order of their completion. Each is `ok` (certain), `info` (unknown: any
-time-out or lost connection) or `fail` (certainly did not happen). Values are unique for each partition. The checks
+timeout or lost connection) or `fail` (certainly did not happen). Values are unique for each partition. The checks
 follow the Kafka workload of Jepsen, with additions; every function here is pure: a history in, findings out.
 
 Terms: the *version order* of a partition is offset → values, from all polls and from all sends that must have

@@ -243,7 +243,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Leave a cancelled timer in the heap until its time comes, or until most are cancelled, as asyncio does.
 
-        A request that is answered cancels a time-out that lies half a minute ahead.
+        A request that is answered cancels a timeout that lies half a minute ahead.
         """
         if not handle._scheduled:  # type: ignore[attr-defined]  # of CPython, in no stub
             return

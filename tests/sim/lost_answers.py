@@ -2,7 +2,7 @@
 
 The sender does not know then whether its request had an effect, and sends it again. There are two causes. The
 connection ends instead of the response (`AnswerScan`, for clients and nodes alike), so that the next request goes over
-a new one. Or the response is too late for a client that has a time-out for each request and keeps the connection, as
+a new one. Or the response is too late for a client that has a timeout for each request and keeps the connection, as
 librdkafka does (`LostAnswerError`, which simulated clients raise).
 """
 

@@ -4,7 +4,7 @@ In one direction of one connection bytes arrive in order, cut into segments of a
 at all while the direction is cut; bytes in flight arrive after the heal, also on a connection that its writer has
 closed meanwhile. Loss and reordering happen only between connections. A host whose process dies resets its connections,
 as far as the reset can travel; behind a cut the peer has a half-open connection until the direction heals or its own
-time-out ends it. A host that goes dark notifies no peer: its peers have half-open connections, and new ones to it wait.
+timeout ends it. A host that goes dark notifies no peer: its peers have half-open connections, and new ones to it wait.
 When it is back it knows none of its connections, and answers bytes on them with a reset.
 """
 
@@ -211,7 +211,7 @@ class SimNetwork:
 class SimTransport(asyncio.Transport):
     """One end of a connection.
 
-    `ship` hands bytes to the wire; the wire gives them to the peer's protocol on the peer's host. Flow control is by
+    `_ship` hands bytes to the wire; the wire gives them to the peer's protocol on the peer's host. Flow control is by
     bytes that the peer's protocol has not taken: over HIGH_WATER_BYTES the writer is paused.
     """
 

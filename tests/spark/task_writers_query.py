@@ -130,7 +130,7 @@ class Query:
         return written
 
     def terminate(self, tasks: Sequence[Prepared]) -> None:
-        """End the transactions of these tasks, as brokers do after the transaction time-out."""
+        """End the transactions of these tasks, as brokers do after the transaction timeout."""
         for task in tasks:
             self.at.retrying("the end of a transaction", partial(self._terminate, task))
 

@@ -41,7 +41,7 @@ from tests.spark.test_exact_sink import VALUE, copied, start_copy
 from tests.support.clients.confluent import admin, create_topic, produce_all, read_all
 from tests.support.disks.file_system import small_tmpfs
 from tests.support.nodes.node import Node
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, eventually
 
 ROUTED = StructType([StructField("value", StringType()), StructField("topic", StringType())])
 
@@ -79,8 +79,7 @@ def test_a_checkpoint_of_another_source(spark: Any, odradek: str, topic: str, tm
     rate = spark.readStream.format("rate").option("rowsPerSecond", 5).load()
     query = rate.selectExpr("STRING(value) value").writeStream.format("noop")
     query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(processingTime="1 second").start()
-    while not query.lastProgress:
-        time.sleep(0.2)
+    eventually(lambda: query.lastProgress, "the query makes no progress")
     query.stop()
     said = ended(to_nothing(load_stream(spark, odradek, subscribe=topic).select("value"), tmp_path))
     assert "which is no position in topics: it is of a query over another source" in said
@@ -511,8 +510,7 @@ def test_a_broker_that_goes_away_for_a_minute(spark: Any, topic: str, tmp_path: 
             create_topic(node.bootstrap, name, 2)
         numbered(node.bootstrap, topic, range(3000))
         query = start_copy(spark, node.bootstrap, topic, tmp_path)
-        while not read_all(node.bootstrap, f"{topic}-copy", 2) and query.isActive:
-            time.sleep(0.1)
+        eventually(lambda: read_all(node.bootstrap, f"{topic}-copy", 2), "the query copies nothing", pause_s=0.1)
         node.kill()
         time.sleep(60)
         node.start()

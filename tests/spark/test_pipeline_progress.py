@@ -161,7 +161,7 @@ def test_a_flow_that_has_lost_records_is_not_started_again() -> None:
     ],
 )
 def test_a_run_is_retried_after_transient_errors(reasons: list[str], attempts: int, raised: str | None) -> None:
-    """On a busy machine Spark's time-out of ten seconds for a Python process expires; a new start loses nothing."""
+    """On a busy machine Spark's timeout of ten seconds for a Python process expires; a new start loses nothing."""
     said: list[str] = []
     paused: list[float] = []
     asked: list[int] = []

@@ -32,7 +32,7 @@ def store(postgres: Postgres, table: str) -> PostgresStore:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sink with a short lock time-out, which fails when it has found the holder of the lock for the second time.
+    """A sink with a short lock timeout, which fails when it has found the holder of the lock for the second time.
 
     How long it takes to learn that is the machine's: by the sink's clock it takes nine of the ten seconds that it has.
     """

@@ -1,7 +1,7 @@
 """Tasks that write to the brokers, and a driver that decides, without Spark: stopped, fenced and repeated at each step.
 
 A run is a driver with a name of its own; a step that raises stands for a driver that dies there. A transaction that an
-attempt or a run leaves open would be aborted by its time-out; here an operator aborts it, which has the same effect.
+attempt or a run leaves open would be aborted by its timeout; here an operator aborts it, which has the same effect.
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ def test_the_end_of_the_transaction_before_is_waited_for_only_so_long(played: Pl
 def test_the_abort_of_a_refused_batch_waits_a_short_time(
     played: PlayedCluster, monkeypatch: pytest.MonkeyPatch, answers: int, patience_ms: int, ends_sent: range
 ) -> None:
-    """It goes over a new connection. Without it consumers would wait for the time-out of the transaction."""
+    """It goes over a new connection. Without it consumers would wait for the timeout of the transaction."""
     monkeypatch.setattr(transaction, "LAST_BACKOFF_MS", patience_ms)
     played.codes[ApiKey.PRODUCE] = [ErrorCode.MESSAGE_TOO_LARGE]
     played.codes[ApiKey.END_TXN] = [ErrorCode.CONCURRENT_TRANSACTIONS] * answers

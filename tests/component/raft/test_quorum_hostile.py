@@ -68,7 +68,7 @@ def fetched(epoch: int, offset: int, replica_id: int = 2, **changes: Any) -> fet
 
 async def test_votes_that_must_not_be_given(tmp_path: Path) -> None:
     async with Quorum(tmp_path, election_timeout_ms=60_000, fetch_timeout_ms=60_000) as quorum:
-        # No voter is a candidate: the time-outs are long, so that only the requests can change anything.
+        # No voter is a candidate: the timeouts are long, so that only the requests can change anything.
         voter = quorum.replicas[1]
         before = state_of_unattached(voter)
         for request, code in (

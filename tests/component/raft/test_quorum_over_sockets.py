@@ -42,7 +42,7 @@ async def test_a_killed_leader_is_replaced_and_catches_up_when_it_is_back(tmp_pa
 
 
 async def test_a_leader_that_stops_says_so_and_another_takes_over(tmp_path: Path) -> None:
-    # Time-outs that would show: an election without EndQuorumEpoch would begin after thirty seconds.
+    # Timeouts that would show: an election without EndQuorumEpoch would begin after thirty seconds.
     async with Quorum(tmp_path, fetch_timeout_ms=30_000) as quorum:
         first = await quorum.leader()
         await first.set("1")

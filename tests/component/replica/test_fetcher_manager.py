@@ -1,4 +1,4 @@
-"""Fetching over real sockets from a leader that a test plays: connections, time-outs, and the fetched partitions."""
+"""Fetching over real sockets from a leader that a test plays: connections, timeouts, and the fetched partitions."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Wire:
         return self._exactly(length)
 
     def is_closed_by_peer(self) -> bool:
-        """Whether the broker has ended the connection, waiting for it as long as the time-out allows."""
+        """Whether the broker has ended the connection, waiting for it as long as the timeout allows."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionError:

@@ -5,7 +5,7 @@
         └─ veth ─ this process ─ veth ─┘                  this process is at each site, without a line between
 
 The processes of a site are started with its `launcher`. This process reaches all sites over virtual Ethernet, as a
-client there would. What crosses a line is real IP, so retransmissions, congestion control and time-outs are those of
+client there would. What crosses a line is real IP, so retransmissions, congestion control and timeouts are those of
 the kernel's TCP. Needs root, Linux and /dev/net/tun; tests skip without.
 """
 

@@ -49,7 +49,7 @@ from tests.support.nodes.services import services_with
 from tests.support.waiting import eventually_async, some_turns
 
 LISTENER = "CONTROLLER"
-# Short time-outs, so that elections take a tenth of the usual time.
+# Short timeouts, so that elections take a tenth of the usual time.
 FAST = {"election_timeout_ms": 200, "fetch_timeout_ms": 400, "request_timeout_ms": 400, "election_backoff_max_ms": 100}
 
 

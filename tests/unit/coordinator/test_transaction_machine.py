@@ -1,4 +1,4 @@
-"""The coordinator's decisions about a transactional id: which producer may go on, how it ends, and time-outs."""
+"""The coordinator's decisions about a transactional id: which producer may go on, how it ends, and timeouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The requests of a quorum replica: their connections, their time-outs, and their versions for older replicas."""
+"""The requests of a quorum replica: their connections, their timeouts, and their versions for older replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A follower under failures and shortages: back-offs, quotas, space, disks, and logs that diverge."""
+"""A follower under failures and shortages: backoffs, quotas, space, disks, and logs that diverge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The response of a Produce with acks=all: the ends of its waits, and the time-out."""
+"""The response of a Produce with acks=all: the ends of its waits, and the timeout."""
 
 from __future__ import annotations
 
