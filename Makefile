@@ -40,13 +40,13 @@ big-state: $(STAMP) ## A query with a million keys killed: how long until it is 
 	@$(JAVA) && $(PYTHON) -m examples.bigstate --keys $(or $(KEYS),1000000)
 	@$(JAVA) && $(PYTHON) -m examples.bigstate --keys $(or $(KEYS),1000000) --standby
 
-unit: $(STAMP) ## What to run between edits: no test of these waits, opens a socket or starts a process (ARGS="-k NAME")
+unit: $(STAMP) ## The tests between two edits, without a wait, a socket or a process (ARGS="-k NAME")
 	@$(PYTHON) -m pytest -q -m "not slow" -n 2 --dist worksteal tests/unit tests/scenarios/test_scenario_files.py $(ARGS)
 
 test: checked-and-ready ## What CI runs (JOBS=5 test files at once, FUZZ_SECONDS=3 of fuzzing for each kind of input, PACKAGES=no: root installs none)
 	@$(JAVA) && FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHECKED) $(ARGS)
 
-test-slow: ready-packages ## The tests that `make test` leaves out: more seeds, whole foreign suites, kills of Spark
+test-slow: ready-packages ## The tests that `make test` leaves out: more seeds, whole suites of other projects, kills of Spark
 	@$(JAVA) && $(PYTHON) -m pytest -m slow $(ARGS)
 
 test-all: checked-and-ready ## Every test, before an issue is called resolved (hours)
@@ -86,11 +86,11 @@ check-lint:
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/ruff check .
 
-format: $(STAMP) ## Format and mend what can be mended
+format: $(STAMP) ## Format, and apply the linter's fixes
 	@$(VENV)/bin/ruff format .
 	@$(VENV)/bin/ruff check --fix .
 
-docs: $(STAMP) ## Write the generated pages of docs/ anew
+docs: $(STAMP) ## Generate the pages of docs/ again
 	@$(PYTHON) -m tools.generate_docs
 	@$(PYTHON) -m tools.figures
 
@@ -100,7 +100,7 @@ pictures: ready-packages ## Take the pictures of docs/console.md again, in a jou
 	@[ -n "$$(find docs/pictures -name '*.png' -newer .cache/pictures-begun)" ] || \
 		{ echo "no picture was taken: what pytest skipped says why" >&2; exit 1; }
 
-site: $(STAMP) ## The documentation as a site in build/site/html, with search; a link that leads nowhere ends it
+site: $(STAMP) ## The documentation as a site in build/site/html, with search; a broken link is an error
 	@[ -x .cache/site/bin/zensical ] || { $(PYTHON) -m venv .cache/site && \
 		.cache/site/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements/site.txt; }
 	@$(PYTHON) -m tools.site_pages .cache/site/bin
@@ -108,11 +108,11 @@ site: $(STAMP) ## The documentation as a site in build/site/html, with search; a
 manifests: $(STAMP) ## Render deploy/kubernetes from the chart of deploy/helm (builds Helm with Go where it is missing)
 	@$(PYTHON) -m tools.render_manifests
 
-generate: $(STAMP) ## Write protocol/messages anew from Kafka's definitions and show what changed (needs Maven)
+generate: $(STAMP) ## Generate protocol/messages again from Kafka's definitions and show what changed (needs Maven)
 	@$(PYTHON) -m tools.generate_messages
 	@git diff --stat -- src/odradek/protocol/messages
 
-golden: $(STAMP) ## Write the golden bytes of the protocol tests anew with Kafka's own classes (needs Maven)
+golden: $(STAMP) ## Generate the golden bytes of the protocol tests again with Kafka's own classes (needs Maven)
 	@$(JAVA) && $(PYTHON) -m tools.golden_java
 
 bench: $(STAMP) ## Compare with Apache Kafka on this machine (needs Maven; ARGS=--quick for a first look)
@@ -130,10 +130,10 @@ bench-groups: $(STAMP) ## Groups and transactions beside Apache Kafka's (needs M
 bench-link: $(STAMP) ## A link beside MirrorMaker 2, between the same two nodes (needs Maven; ARGS=--quick for a first look)
 	@$(JAVA) && $(PYTHON) -m bench.link_bench $(ARGS)
 
-bench-security: $(STAMP) ## What authorizer, quotas, metrics and TLS cost (needs Maven; ARGS=--quick for a first look)
+bench-security: $(STAMP) ## The cost of authorizer, quotas, metrics and TLS (needs Maven; ARGS=--quick for a first look)
 	@$(JAVA) && $(PYTHON) -m bench.security_bench $(ARGS)
 
-bench-validation: $(STAMP) ## What it costs to look at every record that is produced (ARGS="--seconds 0.5" for a first look)
+bench-validation: $(STAMP) ## The cost of validating every produced record (ARGS="--seconds 0.5" for a first look)
 	@$(PYTHON) -m bench.validation $(ARGS)
 
 bench-cluster: $(STAMP) ## Three nodes beside three of Apache Kafka: throughput, failover, catching up (needs Maven; ARGS=--quick)
@@ -142,10 +142,10 @@ bench-cluster: $(STAMP) ## Three nodes beside three of Apache Kafka: throughput,
 soak: $(STAMP) ## Three brokers under a steady load, one of them restarted half-way (MINUTES=60, RATE=5800 records of 1 KB)
 	@$(PYTHON) -m bench.soak --minutes $(MINUTES) --rate $(RATE) $(ARGS)
 
-interop: ready-packages ## The suites of librdkafka, kafka-python and aiokafka, and foreign clients, in full
+interop: ready-packages ## The suites of librdkafka, kafka-python and aiokafka, and clients in other languages, in full
 	@$(JAVA) && $(PYTHON) -m pytest -m interop tests/interop $(ARGS)
 
-measures: $(STAMP) ## What a reviewer counts: size, complexity, comments, the way of a Produce (ARGS="--tree OTHER --tree .")
+measures: $(STAMP) ## Counts for a review: size, complexity, comments, the path of a Produce (ARGS="--tree OTHER --tree .")
 	@$(PYTHON) -m tools.measures $(ARGS)
 
 sim: $(STAMP) ## Simulated worlds: SEEDS=200 of each, or WORLD=cluster SEED=17 with its timeline, SHRINK=1 leaves out what it does not need
@@ -169,7 +169,7 @@ mutants: $(STAMP) ## Small wrong changes that no test of their room notices (ROO
 chaos: $(STAMP) ## Real nodes killed, paused, cut off, without disk, power or the right time, under load, some minutes (ARGS="one-way --rounds 20")
 	@$(PYTHON) -m tests.chaos $(ARGS)
 
-lock: $(STAMP) ## Resolve requirements/dev.txt anew from pyproject.toml, runtime.txt, and kerberos.txt (needs libkrb5-dev)
+lock: $(STAMP) ## Resolve requirements/dev.txt again from pyproject.toml, runtime.txt, and kerberos.txt (needs libkrb5-dev)
 	@$(VENV)/bin/pip install -q pip-tools
 	@$(VENV)/bin/pip-compile -q --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host \
 		--allow-unsafe --extra spark --extra avro --extra delta --extra protobuf --extra pipelines --extra demo --extra console --extra dev -o requirements/dev.txt pyproject.toml
