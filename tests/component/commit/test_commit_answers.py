@@ -33,7 +33,7 @@ from pyspark_odradek.standby.batches import Span
 from pyspark_odradek.standby.commit import LeasedCommit, create_lease
 from pyspark_odradek.topic_sink import transaction
 from pyspark_odradek.topic_sink.transaction import TransactionalCommit, Work
-from tests.component.commit.conftest import PRODUCER, TOPIC, PlayedCluster
+from tests.component.commit.conftest import PRODUCER, TOPIC, PlayedCluster, without_sleep
 
 QUERY = "query"
 PARTITION = TopicPartition(TOPIC, 0)
@@ -187,8 +187,7 @@ def test_the_end_of_the_transaction_before_is_waited_for(
     played: PlayedCluster, step: ApiKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played.codes[step] = [ErrorCode.CONCURRENT_TRANSACTIONS] * 3
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
+    slept = without_sleep(monkeypatch)
     assert TransactionalCommit(played.connected(), QUERY).commit(work())
     assert slept == [0.005] * 3
     at = FIRST.index(step.name)
@@ -249,8 +248,7 @@ def test_a_failure_that_passes_is_tried_again_while_there_is_time(
     played: PlayedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played.codes[ApiKey.INIT_PRODUCER_ID] = [ErrorCode.NOT_COORDINATOR] * 2
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
+    slept = without_sleep(monkeypatch)
     assert TransactionalCommit(played.connected(), QUERY).commit(work())
     assert played.steps() == ["OFFSET_FETCH", "INIT_PRODUCER_ID"] * 2 + FIRST
     assert len(played.asked(ApiKey.FIND_COORDINATOR)) == 2 * 3, "both coordinators are looked for again"
@@ -327,8 +325,7 @@ def test_a_marker_on_its_way_is_waited_for_but_not_one_of_a_dead_driver(
     played: PlayedCluster, unstable: int, stable_asked: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played.codes[ApiKey.OFFSET_FETCH] = [ErrorCode.UNSTABLE_OFFSET_COMMIT] * unstable
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
+    slept = without_sleep(monkeypatch)
     assert TransactionalCommit(played.connected(), QUERY).commit(work())
     assert [each.require_stable for each in played.asked(ApiKey.OFFSET_FETCH)] == [*stable_asked, True]
     assert slept == [0.05] * unstable
@@ -445,8 +442,7 @@ def test_a_wait_for_another_group_is_logged_now_and_then(
     monkeypatch.setattr(lease_commit, "FIRST_LOG_S", first_s)
     monkeypatch.setattr(lease_commit, "LOG_EVERY_S", every_s)
     played.offsets = [*[held("b", 0)] * 3, held("b", 10)]
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
+    slept = without_sleep(monkeypatch)
     with caplog.at_level(logging.WARNING, "pyspark_odradek"):
         assert leased(played).commit(work(3)) is False
     assert played.steps() == ["OFFSET_FETCH"] * 4 and slept == [0.05] * 3

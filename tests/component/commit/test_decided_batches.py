@@ -21,7 +21,7 @@ from pyspark_odradek.standby.batches import Span, batch_span
 from pyspark_odradek.standby.commit import current_lease
 from pyspark_odradek.topic_sink.marker_topic import Marker
 from pyspark_odradek.topic_sink.transaction import Session, TransactionalCommit, Work
-from tests.component.commit.conftest import TOPIC, PlayedCluster
+from tests.component.commit.conftest import TOPIC, PlayedCluster, without_sleep
 from tests.component.commit.test_commit_answers import FIRST, LEASE, QUERY, WHOLE, held, waited, work
 
 EMPTY = Work(5, "run", frozenset(), list, "plan")
@@ -104,7 +104,7 @@ def test_an_empty_batch_begins_if_an_open_transaction_may_hold_its_marker(played
 
 
 def test_a_decided_batch_is_ended_again_after_a_failure(played: PlayedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: None)
+    without_sleep(monkeypatch)
     played.offsets = [[(TOPIC, 0, 5, "older plan tasks")]]
     committing = Ending(played, failures=1)
     assert committing.commit(work(5)) is False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from uuid import UUID
 
 import pytest
@@ -29,7 +28,7 @@ from pyspark_odradek.errors import ClusterError
 from pyspark_odradek.options import EARLIEST, LATEST
 from pyspark_odradek.topic_sink.marker_topic import SETTINGS, Marker, MarkerTopic
 from pyspark_odradek.topic_sink.task_writers.prepared import Prepared
-from tests.component.commit.conftest import TOPIC, PlayedCluster
+from tests.component.commit.conftest import TOPIC, PlayedCluster, without_sleep
 
 QUERY = b"query"
 
@@ -355,8 +354,7 @@ def test_an_answer_that_a_quota_puts_off_is_asked_for_again(
     played.log = (0, 1)
     played.fetched = [FetchResponse(throttle_time_ms=1500), part(marker(0, 3), end_offset=1)]
     with monkeypatch.context() as patched:
-        slept: list[float] = []
-        patched.setattr(time, "sleep", slept.append)
+        slept = without_sleep(patched)
         assert read(played) == 3
     assert positions(played) == [0, 0] and slept == [1.5]
     played.log, played.topic_id = (0, 1), UUID(int=9)
