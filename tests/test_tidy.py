@@ -307,7 +307,10 @@ def test_generated_pages_are_fresh(module: str) -> None:
 
 def test_files_that_pages_name_exist() -> None:
     """Files, folders and patterns of files."""
-    named = re.compile(r"`((?:src|tests|tools|bench|examples|deploy|docs)/[\w/.*-]+)[`:]")
+    named = re.compile(
+        r"(?<=`)(?:src|tests|tools|bench|examples|deploy|docs)/[\w/.*-]+(?=[`:])"
+        r"|\b(?:src|tests|tools|bench)/[\w/.-]+\.(?:py|txt|toml|tsv)\b"
+    )
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     gone = [
         f"{name_of(page)}: {file}"

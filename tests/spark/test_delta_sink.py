@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from pyspark.sql.types import (
 from pyspark_odradek.errors import ClusterError, OptionError, StagingError
 from pyspark_odradek.micro_batch.task import Task
 from tests.spark.stores import ROWS, DeltaStore, left, writer
+from tests.support.sleeps import without_sleep
 
 LONG, STRING = PrimitiveType("long"), PrimitiveType("string")
 TASK = Task("query", "run", 0, 0, 0)
@@ -143,7 +142,6 @@ def test_commits_with_conflicts_are_retried_with_pauses(
 ) -> None:
     made = writer(store, **by)  # type: ignore[arg-type]  # options by name
     look = made.table
-    pauses: list[float] = []
     looks = iter(range(8))
 
     def table() -> Any:
@@ -153,14 +151,8 @@ def test_commits_with_conflicts_are_retried_with_pauses(
         return found
 
     made.table = table
-    here, sleep = threading.get_ident(), time.sleep
-
-    def pause(seconds: float) -> None:
-        # Threads of other queries of the process pause as they mean to.
-        pauses.append(seconds) if threading.get_ident() == here else sleep(seconds)
-
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
-        patch.setattr(time, "sleep", pause)
+        pauses = without_sleep(patch)
         assert made.commit_once(TASK, [left(made, TASK, [(1, "a")])])
     assert [pause for pause in pauses if pause >= 0.05] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
     assert caplog.text.count("came first; batch 0 is merged again") == bool(by)

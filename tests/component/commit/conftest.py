@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -55,13 +54,6 @@ from tests.component.client.conftest import ScriptedPeer
 
 TOPIC = "t"
 PRODUCER = (0, 5)  # the first id is none that is not known
-
-
-def without_sleep(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Let this thread sleep no more; returns the seconds that it would have slept. Threads of other tests go on."""
-    sleep, here, slept = time.sleep, threading.get_ident(), list[float]()
-    monkeypatch.setattr(time, "sleep", lambda s: slept.append(s) if threading.get_ident() == here else sleep(s))
-    return slept
 
 
 class PlayedCluster:

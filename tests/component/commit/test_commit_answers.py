@@ -33,7 +33,8 @@ from pyspark_odradek.standby.batches import Span
 from pyspark_odradek.standby.commit import LeasedCommit, create_lease
 from pyspark_odradek.topic_sink import transaction
 from pyspark_odradek.topic_sink.transaction import TransactionalCommit, Work
-from tests.component.commit.conftest import PRODUCER, TOPIC, PlayedCluster, without_sleep
+from tests.component.commit.conftest import PRODUCER, TOPIC, PlayedCluster
+from tests.support.sleeps import without_sleep
 
 QUERY = "query"
 PARTITION = TopicPartition(TOPIC, 0)

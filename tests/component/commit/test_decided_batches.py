@@ -21,8 +21,9 @@ from pyspark_odradek.standby.batches import Span, batch_span
 from pyspark_odradek.standby.commit import current_lease
 from pyspark_odradek.topic_sink.marker_topic import Marker
 from pyspark_odradek.topic_sink.transaction import Session, TransactionalCommit, Work
-from tests.component.commit.conftest import TOPIC, PlayedCluster, without_sleep
+from tests.component.commit.conftest import TOPIC, PlayedCluster
 from tests.component.commit.test_commit_answers import FIRST, LEASE, QUERY, WHOLE, held, waited, work
+from tests.support.sleeps import without_sleep
 
 EMPTY = Work(5, "run", frozenset(), list, "plan")
 BEGUN = ["INIT_PRODUCER_ID", "OFFSET_FETCH"]

@@ -28,7 +28,8 @@ from pyspark_odradek.errors import ClusterError
 from pyspark_odradek.options import EARLIEST, LATEST
 from pyspark_odradek.topic_sink.marker_topic import SETTINGS, Marker, MarkerTopic
 from pyspark_odradek.topic_sink.task_writers.prepared import Prepared
-from tests.component.commit.conftest import TOPIC, PlayedCluster, without_sleep
+from tests.component.commit.conftest import TOPIC, PlayedCluster
+from tests.support.sleeps import without_sleep
 
 QUERY = b"query"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from odradek.common.ports import Disk, make_dirs_durably
 from odradek.log.compaction import swap
-from odradek.log.compaction.cleaning import Cleaning
+from odradek.log.compaction.cleaning import Cleaning, CleaningPlan
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.compaction.plan import examine, make_plan
 from odradek.log.compaction.swap import replace_segments
@@ -198,6 +198,10 @@ class Story:
 
     def _swap_of(self, log: Log, old: list[Segment]) -> Callable[[], tuple[Segment, list[Path]]]:
         return lambda: swap.swap_in(log.partition_dir.files, self.directory, old)
+
+    def plan(self) -> CleaningPlan:
+        """The plan of the next pass."""
+        return make_plan(self.log, examine(self.log, self.now_ms), self.cleaner, self.now_ms)
 
     def clean(self) -> bool:
         """One pass, inline; returns whether there was anything to clean."""

@@ -82,8 +82,7 @@ def test_the_offset_map_ends_at_the_first_batch_without_room(missing: int, mappe
     for _ in range(3):
         story.append([(b"key", b"v")])
     story.roll()
-    plan = make_plan(story.log, examine(story.log, story.now_ms), story.cleaner, story.now_ms)
-    built = Cleaning(story.disk, plan, lambda read: None).build_offset_map()
+    built = Cleaning(story.disk, story.plan(), lambda read: None).build_offset_map()
     assert built.end_offset == mapped
 
 
@@ -94,8 +93,7 @@ def test_a_cleaning_counts_the_records_before_and_after() -> None:
     story.append([(b"c", b"2"), (b"c", b"3")])
     story.append([(b"a", b"3")])
     story.roll()
-    plan = make_plan(story.log, examine(story.log, story.now_ms), story.cleaner, story.now_ms)
-    cleaning = Cleaning(story.disk, plan, lambda read: None)
+    cleaning = Cleaning(story.disk, story.plan(), lambda read: None)
     cleaning.build_offset_map()
     group = cleaning.clean(0)
     assert (group.is_changed, group.records_before, group.records_after) == (True, 7, 3)
