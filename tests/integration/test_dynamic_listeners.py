@@ -94,7 +94,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changed]:
         yield changed
 
 
-def test_the_commands_of_the_security_page(changed: Changed, tmp_path: Path) -> None:
+def test_the_commands_of_the_page_on_tls(changed: Changed, tmp_path: Path) -> None:
     port = free_port()
     add, delete = _commands_of_the_page()
     controller, plain = str(changed.node.overrides["listeners"]).split(",")
@@ -113,8 +113,8 @@ def test_the_commands_of_the_security_page(changed: Changed, tmp_path: Path) -> 
 
 
 def _commands_of_the_page() -> list[list[str]]:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text()
-    section = page[page.index("### Listeners that change while a broker runs") :]
+    page = (Path(__file__).resolve().parents[2] / "docs" / "tls.md").read_text()
+    section = page[page.index("## Listeners that change while a broker runs") :]
     return [shlex.split(line)[1:] for line in re.findall(r"^odradek configs alter .*$", section, re.MULTILINE)]
 
 

@@ -49,7 +49,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.only_ours
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "security.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "quotas.md"
 EXACT, DEFAULT, ANY = 0, 1, 2
 # The largest difference between the node's clock and ours. A wait is measured from before the request that causes it.
 SLACK_S = 0.01
@@ -350,7 +350,7 @@ def test_a_client_that_connects_for_each_request_has_to_wait(port: int) -> None:
 
 
 @pytest.mark.parametrize("key", [ApiKey.SASL_HANDSHAKE, ApiKey.WRITE_TXN_MARKERS, ApiKey.OFFSET_FOR_LEADER_EPOCH])
-def test_what_is_free_for_others_is_counted_out_of_place(node: NodeThread, port: int, key: ApiKey) -> None:
+def test_exempt_requests_out_of_place_are_counted(node: NodeThread, port: int, key: ApiKey) -> None:
     """The requests are login messages at a wrong time, and requests of brokers from a client that is none."""
     mine = fresh_name("app")
     requests: dict[ApiKey, tuple[int, Any]] = {

@@ -1,4 +1,4 @@
-"""The commands and settings of docs/security.md, run: clusters are formatted, started and used."""
+"""The commands and settings of docs/security.md and the pages that it lists: clusters are started by them and used."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from tests.support.nodes.node import Node, free_port
 from tests.support.nodes.server_process import ServerProcess
 from tests.support.waiting import eventually
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text()
-SECTION = PAGE[PAGE.index("### Users with passwords") : PAGE.index("## ACLs")]
-ACLS = PAGE[PAGE.index("### Permissions in five minutes") : PAGE.index("## Quotas")]
-QUOTAS = PAGE[PAGE.index("## Quotas") :]
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE, TLS, SASL, ACLS, QUOTAS = (
+    (DOCS / f"{name}.md").read_text() for name in ("security", "tls", "sasl", "authorization", "quotas")
+)
+FIFTEEN_MINUTES = PAGE[PAGE.index("## A cluster with TLS") : PAGE.index("## From a plain cluster")]
 # The environment in which the shell finds the commands of this installation, as a user's does.
 SHELL = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
-def settings_of(name: str, section: str = SECTION) -> dict[str, str]:
-    """The settings of a block of the section that begins with a file's name."""
+def settings_of(name: str, section: str = SASL) -> dict[str, str]:
+    """The settings of a block of the page that begins with a file's name."""
     block = re.search(rf"```properties\n# {re.escape(name)}\n(.*?)```", section, re.DOTALL)
     assert block is not None, name
     return dict(line.split("=", 1) for line in block[1].splitlines())
 
 
-def commands(section: str = SECTION) -> list[list[str]]:
+def commands(section: str = SASL) -> list[list[str]]:
     block = re.search(r"```\n(odradek .*?)```", section, re.DOTALL)
     assert block is not None
     return [shlex.split(line.replace('"$(odradek random-uuid)"', "a-cluster"))[1:] for line in block[1].splitlines()]
@@ -98,7 +99,7 @@ def test_the_permissions_of_the_page_are_in_force(tmp_path: Path) -> None:
         assert {tuple(each) for each in lines} == {tuple(json.loads(example))}
 
 
-def blocks(section: str = PAGE) -> list[str]:
+def blocks(section: str) -> list[str]:
     """The blocks of commands: those without a language."""
     fenced = re.findall(r"^```(\w*)\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     return [text for language, text in fenced if not language]
@@ -106,14 +107,13 @@ def blocks(section: str = PAGE) -> list[str]:
 
 def test_a_secured_cluster_in_fifteen_minutes(tmp_path: Path) -> None:
     """The commands of the section work, in their order, in a shell in an empty directory."""
-    section = PAGE[PAGE.index("## A cluster with TLS") : PAGE.index("## TLS")]
     ports = {port: str(free_port()) for port in ("9092", "9093", "9094")}
-    for name, text in re.findall(r"```properties\n# (\S+)\n(.*?)```", section, re.DOTALL):
+    for name, text in re.findall(r"```properties\n# (\S+)\n(.*?)```", FIFTEEN_MINUTES, re.DOTALL):
         (tmp_path / name).write_text(re.sub(r"\b909[234]\b", lambda port: ports[port[0]], text))
     with (tmp_path / "server.properties").open("a") as file:
         file.write("group.initial.rebalance.delay.ms=0\n")  # for the sake of the test's time
     printed = {}
-    (lines,) = blocks(section)
+    (lines,) = blocks(FIFTEEN_MINUTES)
     with contextlib.ExitStack() as stack:
         for line in lines.splitlines():
             if line.startswith("odradek broker "):
@@ -154,12 +154,13 @@ def test_the_quotas_of_the_page_are_set(tmp_path: Path) -> None:
                 assert "2097152" in ran.out
 
 
-def test_each_command_of_the_page_is_run() -> None:
+def test_each_command_of_the_pages_is_run() -> None:
     """The tests here, or in the named files, run every command, except those that install packages."""
     of_plain = PAGE[PAGE.index("## From a plain cluster") :]  # test_secure_a_plain_cluster.py
-    kerberos = PAGE[PAGE.index("### Kerberos") : PAGE.index("### Before a login")]  # packages
-    certs = PAGE[PAGE.index("### In five") : PAGE.index("### A listener with TLS")]  # test_cli_certs.py
-    listeners = PAGE[PAGE.index("### Listeners that change") : PAGE.index("### One port")]  # test_dynamic_listeners.py
-    fifteen = PAGE[PAGE.index("## A cluster with TLS") : PAGE.index("## TLS")]
-    run_by_tests = [blocks(each)[0] for each in (fifteen, certs, listeners, SECTION, kerberos, ACLS, QUOTAS, of_plain)]
-    assert blocks() == run_by_tests
+    assert blocks(PAGE) == [blocks(each)[0] for each in (FIFTEEN_MINUTES, of_plain)]
+    certs = TLS[TLS.index("## In five") : TLS.index("## A listener with TLS")]  # test_cli_certs.py
+    listeners = TLS[TLS.index("## Listeners that change") : TLS.index("## One port")]  # test_dynamic_listeners.py
+    assert blocks(TLS) == [blocks(each)[0] for each in (certs, listeners)]
+    kerberos = SASL[SASL.index("## Kerberos") : SASL.index("## Before a login")]  # packages
+    assert blocks(SASL) == [blocks(each)[0] for each in (SASL, kerberos)]
+    assert len(blocks(ACLS)) == len(blocks(QUOTAS)) == 1

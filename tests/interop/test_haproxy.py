@@ -1,4 +1,4 @@
-"""HAProxy with the configuration of docs/security.md: one port, three names, and TLS from the client to the broker."""
+"""HAProxy with the configuration of docs/tls.md: one port, three names, and TLS from the client to the broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.nodes.two_sided import TwoSided
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(300)]
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tls.md").read_text()
 NAMES = {number: f"kafka-{number}.example.com" for number in (1, 2, 3)}
 COUNT = 30
 # The program of a client: it writes to each partition, and reads all, by names that lead to the proxy.

@@ -1,4 +1,4 @@
-"""Clients of every language over TLS, mutual TLS and each login: the table of docs/security.md, a test for each cell.
+"""Clients of every language over TLS, mutual TLS and each login: the table of docs/sasl.md, a test for each cell.
 
 librdkafka's row is `tests/integration/test_secured_cluster.py`.
 """
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 every_login = pytest.mark.parametrize("login", LOGINS)
 COUNT = 20
-PAGE = HERE.parents[1] / "docs" / "security.md"
+PAGE = HERE.parents[1] / "docs" / "sasl.md"
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +180,7 @@ def of_aiokafka(cluster: SecuredCluster, login: Login, tokens: object) -> dict[s
 
 
 def test_the_table_of_the_page_names_tests() -> None:
-    head, _, *rows = re.findall(r"^\|.*\|$", PAGE.read_text().partition("### Clients")[2].partition("\n#")[0], re.M)
+    head, _, *rows = re.findall(r"^\|.*\|$", PAGE.read_text().partition("## Clients")[2].partition("\n#")[0], re.M)
     assert tuple(each.strip() for each in head.split("|")[2:-2]) == LOGINS
     assert len(rows) == 6
     for row in rows:
