@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -22,7 +21,7 @@ from odradek.protocol.messages.update_features_request import FeatureUpdateKey, 
 from odradek.protocol.messages.update_features_response import UpdateFeaturesResponse
 from tests.support.clients.api_calls import Calls, batch, batch_count, fetch_topic, fresh_name, name_of, one
 from tests.support.nodes.node import Node
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import eventually
 
 BROKERS, CONTROLLERS = 1, 2
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
@@ -166,10 +165,8 @@ class TestUpdateFeatures:
         }
 
     def wait_for_level(self, calls: Calls, level: int) -> None:
-        """A broker hears of a level a moment after the controller took it."""
-        deadline = time.monotonic() + PATIENCE_S
-        while (found := self.levels(calls)["transaction.version"][2]) != level:
-            assert time.monotonic() < deadline, f"transaction.version is {found}, not {level}"
+        """Wait until the broker has replayed the level that the controller has committed."""
+        eventually(lambda: self.levels(calls)["transaction.version"][2] == level)
 
     def test_a_feature_goes_down_and_up(self, calls: Calls) -> None:
         lowest, _, level = self.levels(calls)["transaction.version"]

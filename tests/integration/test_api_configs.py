@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from odradek.protocol.messages.describe_configs_response import DescribeConfigsR
 from odradek.protocol.messages.list_config_resources_request import ListConfigResourcesRequest
 from tests.support.clients.api_calls import Calls, batch, fresh_name, name_of, one
 from tests.support.nodes.node import Node
-from tests.support.waiting import PATIENCE_S, eventually
+from tests.support.waiting import eventually
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 TOPIC_SOURCE, BROKER_SOURCE, CLUSTER_SOURCE, FILE_SOURCE, DEFAULT_SOURCE = 1, 2, 3, 4, 5
@@ -81,21 +80,17 @@ class Eventually:
         self._what = (kind, name, key)
 
     def is_(self, value: str | None, source: int | None = None) -> bool:
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
+        def shown() -> bool:
             found = setting(self._calls, *self._what)
-            if found.value == value and source in (None, found.config_source):
-                return True
-        return False
+            return found.value == value and source in (None, found.config_source)
+
+        return eventually(shown, self._what)
 
 
 def produced(calls: Calls, topic: str, *, until: str) -> str:
-    """The error code of a batch of 1000 bytes; tried again for a while, as the log learns of its settings last."""
-    deadline = time.monotonic() + PATIENCE_S
-    while (answer := name_of(calls.produce(topic, batch(bytes(1000))).error_code)) != until:
-        if time.monotonic() > deadline:
-            break
-    return answer
+    """Produce batches of 1000 bytes until the error code is `until`, as a log has new settings a little later."""
+    eventually(lambda: name_of(calls.produce(topic, batch(bytes(1000))).error_code) == until, until)
+    return until
 
 
 class TestDescribe:
@@ -161,9 +156,7 @@ class TestDescribe:
                 ("log.retention.ms", "987654321", CLUSTER_SOURCE),
                 *minutes,
             ]
-            deadline = time.monotonic() + PATIENCE_S
-            while shown(TOPIC, topic, "retention.ms")[2] != layers and time.monotonic() < deadline:
-                time.sleep(0.05)
+            eventually(lambda: shown(TOPIC, topic, "retention.ms")[2] == layers)
             assert shown(TOPIC, topic, "retention.ms") == ("123456789", BROKER_SOURCE, layers)
             assert shown(BROKER, "1", "log.retention.ms") == ("123456789", BROKER_SOURCE, layers)
             own = [("retention.ms", "5", TOPIC_SOURCE), *layers]

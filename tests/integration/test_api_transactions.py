@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,7 +36,7 @@ from odradek.record.reader import read_batches, read_records
 from tests.support.clients.api_calls import Calls, batch, bytes_of, fresh_name, name_of, one, values_in
 from tests.support.clients.transactions import TransactionalProducer
 from tests.support.nodes.node import Node
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import eventually
 
 VERSIONS = pytest.mark.parametrize("version", [0, 2], ids=["before KIP-890", "KIP-890"])
 
@@ -77,10 +76,7 @@ class Committed:
         return offset
 
     def wait_until_stable(self, offset: int) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while self.stable() < offset:
-            assert time.monotonic() < deadline, f"stable up to {self.stable()}, not {offset}"
-            time.sleep(0.01)
+        eventually(lambda: self.stable() >= offset, lambda: f"stable up to {self.stable()}, not {offset}")
 
     def values(self) -> list[bytes]:
         """The values that a client returns: it drops markers and the records of aborted transactions."""
@@ -342,9 +338,7 @@ class TestOffsets:
 
     def wait_for_markers(self, calls: Calls, group: str, topic: str) -> None:
         """An end is answered before its marker is at the group's coordinator."""
-        deadline = time.monotonic() + PATIENCE_S
-        while self.fetched(calls, group, topic)[0] != "NONE" and time.monotonic() < deadline:
-            time.sleep(0.01)
+        eventually(lambda: self.fetched(calls, group, topic)[0] == "NONE")
 
     @VERSIONS
     def test_offsets_count_with_the_commit(
@@ -565,11 +559,8 @@ def test_a_killed_broker_owes_its_markers(own_node: Node, producers: list[Transa
         own_node.kill()
         own_node.start()
     with Calls(own_node.port) as calls:
-        deadline = time.monotonic() + PATIENCE_S
         for number in range(30):
-            while stable_end(calls, topic, number) < 8:
-                assert time.monotonic() < deadline, f"{topic}-{number}: {stable_end(calls, topic, number)}"
-                time.sleep(0.02)
+            eventually(lambda number=number: stable_end(calls, topic, number) >= 8, f"{topic}-{number}")
             assert calls.list_end(topic, number) >= 8
             if version == 2:
                 assert calls.list_end(topic, number) == 8, "one marker for each transaction"

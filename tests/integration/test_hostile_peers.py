@@ -81,13 +81,7 @@ def everybody_else_is_served(node: Node, canary: str) -> Iterator[None]:
 
 def lines_about(node: Node, port: int, *, known: int) -> list[str]:
     """The node's log lines about a peer after its first `known` characters, once there are any."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        found = [line for line in node.log_text()[known:].splitlines() if f"127.0.0.1:{port}" in line]
-        if found:
-            return found
-        time.sleep(0.02)
-    return []
+    return eventually(lambda: [line for line in node.log_text()[known:].splitlines() if f"127.0.0.1:{port}" in line])
 
 
 def say(node: Node, words: bytes, to_port: int = 0) -> tuple[bytes, list[str]]:
@@ -397,10 +391,8 @@ def test_session_timeouts_of_members_have_bounds(node: Node, session_ms: int) ->
 
 
 def _await_coordinator(wire: Wire) -> None:
-    deadline = time.monotonic() + PATIENCE_S
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
-    while wire.request(ApiKey.FIND_COORDINATOR, 4, request).coordinators[0].error_code and time.monotonic() < deadline:
-        time.sleep(0.05)
+    eventually(lambda: not wire.request(ApiKey.FIND_COORDINATOR, 4, request).coordinators[0].error_code)
 
 
 @pytest.mark.parametrize("key_type", [-128, 3, 127])

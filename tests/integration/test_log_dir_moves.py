@@ -29,7 +29,7 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
 from tests.support.clients.api_calls import Calls, batch, name_of
 from tests.support.clients.confluent import Acknowledged, read_all
 from tests.support.nodes.node import Node
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, eventually
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 BROKER = 4
@@ -71,21 +71,16 @@ def home(calls: Calls, topic: str, partition: int = 0) -> str:
 
 
 def wait_until_moved(calls: Calls, topic: str, target: str, partition: int = 0) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
+    def is_there() -> bool:
         found = where(calls, topic, partition)
-        if list(found) == [target] and not found[target].is_future_key:
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"{topic} did not come to {target}: {where(calls, topic, partition)}")
+        return list(found) == [target] and not found[target].is_future_key
+
+    eventually(is_there, lambda: f"{topic} did not come to {target}: {where(calls, topic, partition)}")
 
 
 def wait_until_begun(calls: Calls, topic: str, target: str) -> None:
     """Wait until a part of it is copied."""
-    deadline = time.monotonic() + PATIENCE_S
-    while target not in (found := where(calls, topic)) or not found[target].partition_size:
-        assert time.monotonic() < deadline, f"nothing of {topic} is in {target}"
-        time.sleep(0.02)
+    eventually(lambda: target in (found := where(calls, topic)) and found[target].partition_size > 0)
 
 
 def throttle(calls: Calls, rate: int | None) -> None:
@@ -252,10 +247,7 @@ def test_a_topic_that_is_deleted_takes_its_copy_along(node: Node, tmp_path: Path
         assert move(calls, topic, tmp_path / other(home(calls, topic))) == "NONE"
         time.sleep(0.2)
         calls.request(ApiKey.DELETE_TOPICS, 4, DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000))
-        deadline = time.monotonic() + PATIENCE_S
-        while any(directories(tmp_path, topic).values()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert directories(tmp_path, topic) == {"one": [], "two": []}
+        eventually(lambda: directories(tmp_path, topic) == {"one": [], "two": []})
 
 
 def test_impossible_moves_are_refused_as_kafka_does(node: Node, tmp_path: Path) -> None:

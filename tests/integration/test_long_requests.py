@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +46,7 @@ from odradek.server.context import RequestContext
 from odradek.testing.faults import NetworkLinks
 from odradek.testing.node_thread import NodeThread
 from tests.support.nodes.node import free_port
+from tests.support.waiting import eventually
 
 NAMES = [f"name-{number}" for number in range(20_000)]
 PARTITIONS = range(1, 20_001)
@@ -77,10 +77,12 @@ def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeThread]:
         coordinator = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
         node.call(Meanwhile(node.broker, port).answer(ApiKey.FIND_COORDINATOR, 4, coordinator))
         ready = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[])])
-        deadline = time.monotonic() + 60
-        while node.call(Meanwhile(node.broker, port).answer(ApiKey.OFFSET_FETCH, 8, ready)).groups[0].error_code:
-            assert time.monotonic() < deadline, "the coordinator does not load"
-            time.sleep(0.1)
+        eventually(
+            lambda: (
+                not node.call(Meanwhile(node.broker, port).answer(ApiKey.OFFSET_FETCH, 8, ready)).groups[0].error_code
+            ),
+            "the coordinator does not load",
+        )
         yield node
     finally:
         node.stop(skip_controlled_shutdown=True)

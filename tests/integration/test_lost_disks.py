@@ -17,7 +17,7 @@ from odradek.record.reader import read_batches
 from tests.support.clients.api_calls import Calls, batch, bytes_of, name_of, values_in
 from tests.support.disks.file_system import LoopDisk, run, skip_unless_root, small_tmpfs
 from tests.support.nodes.node import Node
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, eventually
 
 MIB = 1 << 20
 ROUNDS = 3
@@ -49,9 +49,7 @@ class Load(threading.Thread):
 
     def wait_for(self, count: int) -> None:
         """Return when so many batches are acknowledged."""
-        deadline = time.monotonic() + PATIENCE_S
-        while len(self.acknowledged) < count and time.monotonic() < deadline:
-            time.sleep(0.005)
+        eventually(lambda: len(self.acknowledged) >= count, lambda: self.refusals, pause_s=0.005)
 
     def run(self) -> None:
         try:
@@ -142,10 +140,10 @@ def test_one_of_two_directories_fails_and_the_other_is_served(tmp_path: Path) ->
                 assert loads[partition].refusals[0] in ("KAFKA_STORAGE_ERROR", "NOT_LEADER_OR_FOLLOWER")
             kept = [load for number, load in enumerate(loads) if number not in on_bad]
             before = [len(load.acknowledged) for load in kept]
-            deadline = time.monotonic() + PATIENCE_S
-            while not all(len(load.acknowledged) > count for load, count in zip(kept, before, strict=True)):
-                assert time.monotonic() < deadline, "the good directory is not served"
-                time.sleep(0.05)
+            eventually(
+                lambda: all(len(load.acknowledged) > count for load, count in zip(kept, before, strict=True)),
+                "the good directory is not served",
+            )
             answer = calls.request(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None))
             assert {result.log_dir: result.error_code for result in answer.results} == {
                 str(good): 0,
@@ -168,9 +166,7 @@ def test_a_directory_that_vanishes_goes_offline_and_the_other_is_served(tmp_path
         topic = calls.create_topic(4)
         on_gone = {int(path.name.rpartition("-")[2]) for path in gone.glob(f"{topic}-*")}
         shutil.rmtree(gone.rename(tmp_path / "forgotten"))  # at once: checkpoints are written there meanwhile
-        deadline = time.monotonic() + PATIENCE_S
-        while "log directory offline" not in node.log_text() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        eventually(lambda: "log directory offline" in node.log_text())
         for partition in range(4):
             code = calls.produce(topic, batch(b"x"), partition=partition).error_code
             assert bool(code) == (partition in on_gone), name_of(code)

@@ -19,6 +19,7 @@ from tests.support.clients.wire import Wire
 from tests.support.disks.file_system import read_only
 from tests.support.nodes.cluster import Cluster, metadata
 from tests.support.nodes.node import Node
+from tests.support.waiting import eventually
 
 WAIT_S = 90
 LESS_THAN_IT_ASKED_ON_S = 45
@@ -34,12 +35,10 @@ def test_a_client_gets_the_address_that_it_dialled(tmp_path: Path, bound: str, h
     with node, Wire(node.port, host=host) as wire:
         brokers = wire.request(ApiKey.METADATA, 12, MetadataRequest(topics=[])).brokers
         assert [(each.host, each.port) for each in brokers] == [(host, node.port)]
-        deadline = time.monotonic() + WAIT_S
-        while True:
-            found = wire.request(ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="g", key_type=0))
-            if not found.error_code or time.monotonic() > deadline:
-                break
-            time.sleep(0.1)
+        request = FindCoordinatorRequest(key="g", key_type=0)
+        found = eventually(
+            lambda: None if (answer := wire.request(ApiKey.FIND_COORDINATOR, 3, request)).error_code else answer
+        )
         assert (found.host, found.port) == (host, node.port)
 
 
@@ -94,10 +93,10 @@ def test_time_alone_makes_a_snapshot(tmp_path: Path) -> None:
     }
     with Node(tmp_path / "node", settings) as node:
         directory = node.data_dir / "__cluster_metadata-0"
-        deadline = time.monotonic() + WAIT_S
-        while not [path for path in directory.glob("*.checkpoint") if int(path.name.partition("-")[0])]:
-            assert time.monotonic() < deadline, sorted(path.name for path in directory.iterdir())
-            time.sleep(0.05)
+        eventually(
+            lambda: [path for path in directory.glob("*.checkpoint") if int(path.name.partition("-")[0])],
+            lambda: sorted(path.name for path in directory.iterdir()),
+        )
 
 
 def test_a_data_directory_that_may_only_be_read(tmp_path: Path) -> None:
