@@ -109,7 +109,7 @@ def fill(directory: Path, size_bytes: int) -> tuple[int, int]:
     """Write so much into an empty partition of a node that does not run.
 
     Returns:
-        The base offset of the active segment, and how many bytes lie in it.
+        The base offset of the active segment, and its size in bytes.
     """
     disk, payload = RealDisk(workers=1), Random(7).randbytes(RECORD_BYTES)
     log = open_log(FileCache(disk), directory, (LARGE, 0), LogConfig(), now_ms=0)

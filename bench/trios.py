@@ -145,7 +145,7 @@ class Trio:
         self.in_sync(topic, copies, partitions)
 
     def create_on(self, topic: str, replicas: Sequence[Sequence[int]], *, min_in_sync: int) -> None:
-        """Make a topic whose partitions lie on these nodes, the first of each to lead it; all are in sync then."""
+        """Make a topic whose replicas are on these nodes, the first of each to lead it; all are in sync then."""
         config = {"min.insync.replicas": str(min_in_sync)}
         new = NewTopic(topic, len(replicas), replica_assignment=[list(each) for each in replicas], config=config)
         _unless_done(self.admin.create_topics([new])[topic])

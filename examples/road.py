@@ -43,7 +43,7 @@ class Road:
                 with contextlib.suppress(OSError):
                     each.shutdown(socket.SHUT_RDWR)
 
-    def mend(self) -> None:
+    def heal(self) -> None:
         """Pass connections on again."""
         with self._lock:
             self._is_cut = False

@@ -213,7 +213,7 @@ def test_every_planted_bug_has_its_line() -> None:
     assert not gone, "update the planted bugs:\n" + "\n".join(gone)
 
 
-def test_nothing_is_left_undone_in_silence() -> None:
+def test_no_source_has_a_todo_or_a_stub() -> None:
     found = [
         f"{name_of(path)}: {match.group(0)!r}"
         for path in python_files(SOURCES)
@@ -256,7 +256,7 @@ def test_a_check_that_is_turned_off_has_a_reason() -> None:
         ("# type: ignore[override]  # noqa: N802 - Spark's name", False),
     ],
 )
-def test_what_is_a_reason(tmp_path: Path, comment: str, is_bare: bool) -> None:
+def test_ignores_without_a_reason_are_found(tmp_path: Path, comment: str, is_bare: bool) -> None:
     module = tmp_path / "module.py"
     module.write_text(f"pass  {comment}\n")
     assert list(bare_ignores(module)) == ([1] if is_bare else [])

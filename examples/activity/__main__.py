@@ -37,7 +37,7 @@ def run(at: Place, sent: Iterable[str], pace: float) -> Proof:
     """Send lines to the three queries, tell alerts as they are raised, and prove what came out."""
     pipeline.create_topics(at.bootstrap)
     often = {"processingTime": "1 second"}
-    with alerts_are_told(at.bootstrap):
+    with alerts_delivered(at.bootstrap):
         queries = start_all(
             lambda: pipeline.lake(pipeline.hits(at.spark, at.bootstrap, "lake"), at.folder, **often),
             lambda: pipeline.sessions(pipeline.hits(at.spark, at.bootstrap, "sessions"), at.folder, **often),
@@ -58,7 +58,7 @@ def run(at: Place, sent: Iterable[str], pace: float) -> Proof:
 
 
 @contextmanager
-def alerts_are_told(bootstrap: str) -> Iterator[None]:
+def alerts_delivered(bootstrap: str) -> Iterator[None]:
     """Print alerts as they are raised; this is where a message to somebody's telephone would be sent."""
     over = threading.Event()
 

@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def run(at: Place, asked: list[Labelled], rate: float, database: str | None) -> Proof:
-    """Ask, judge the past once more with the corrected rules, keep all decisions, and prove what came out."""
+    """Ask, decide on the past again with the corrected rules, keep all decisions, and prove what came out."""
     for topic, partitions in (
         (pipeline.REQUESTS, 4),
         (pipeline.REPLIES, 4),
@@ -62,7 +62,7 @@ def run(at: Place, asked: list[Labelled], rate: float, database: str | None) -> 
         raise SystemExit("these cards have a history already, so their purchases would be strange: give another --seed")
     frauds = sum(each.fraud is not None for each in asked)
     print(f"{len(asked):,} generated transactions, {frauds:,} of them fraud", flush=True)
-    query = judge(at, RULES, "card-rules", pipeline.REPLIES, processingTime="0 seconds")
+    query = decisions_query(at, RULES, "card-rules", pipeline.REPLIES, processingTime="0 seconds")
     try:
         for each in asked[:WARM_UP]:
             ask(at.bootstrap, [each], rate, lambda: refuse_end(query))
@@ -70,7 +70,7 @@ def run(at: Place, asked: list[Labelled], rate: float, database: str | None) -> 
     finally:
         query.stop()
     print(f"from question to answer, {len(delays_ms):,} times: {latency(delays_ms)}", flush=True)
-    judge(at, CORRECTED, "card-rules-corrected", pipeline.REPLAYED, availableNow=True).awaitTermination()
+    decisions_query(at, CORRECTED, "card-rules-corrected", pipeline.REPLAYED, availableNow=True).awaitTermination()
     settle(at.bootstrap, pipeline.REPLAYED)  # all of it is there for the next query
     store = at.folder / "decisions"
     pipeline.keep(at.spark, at.bootstrap, store, at.folder / "card-store", availableNow=True).awaitTermination()
@@ -84,8 +84,8 @@ def run(at: Place, asked: list[Labelled], rate: float, database: str | None) -> 
     return proof
 
 
-def judge(at: Place, rules: Rules, name: str, topic: str, **trigger: object) -> StreamingQuery:
-    """A query with a checkpoint and a group of its own, so that several rules judge beside one another."""
+def decisions_query(at: Place, rules: Rules, name: str, topic: str, **trigger: object) -> StreamingQuery:
+    """A query with a checkpoint and a group of its own, so that several rules run beside one another."""
     decided = pipeline.decisions(pipeline.requests(at.spark, at.bootstrap, name), rules)
     return pipeline.answer(decided, at.bootstrap, at.folder / name, topic, **trigger)
 

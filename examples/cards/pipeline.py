@@ -18,7 +18,7 @@ TRANSACTION = (
 )
 DECISION = "id STRING, card STRING, approved BOOLEAN, reasons ARRAY<STRING>, rules_version INT"
 REQUESTS, REPLIES, DEAD = "card-transactions", "card-decisions", "card-dead-letters"
-# Other rules judge the past into a topic of their own: a terminal must not get a second answer a week later.
+# Other rules write their decisions into a topic of their own: a terminal must not get a second answer a week later.
 REPLAYED = "card-decisions-replayed"
 
 
@@ -36,7 +36,7 @@ def decisions(stream: DataFrame, rules: Rules) -> DataFrame:
     One that lacks a field is refused and leaves the history as it is.
     """
 
-    def judge(key: tuple[str], batches: Iterable[Any], state: Any) -> Iterator[Any]:
+    def decide_group(key: tuple[str], batches: Iterable[Any], state: Any) -> Iterator[Any]:
         import pandas as pd
 
         history = History.from_json(state.get[0]) if state.exists else History()
@@ -53,7 +53,7 @@ def decisions(stream: DataFrame, rules: Rules) -> DataFrame:
     correlation = fn.expr("get(filter(headers, header -> header.key = 'correlation-id'), 0).value")
     asked = stream.select("value.*", "offset", correlation.alias("correlation"))
     return asked.groupBy("card").applyInPandasWithState(
-        judge, f"{DECISION}, correlation BINARY", "history STRING", "append", "NoTimeout"
+        decide_group, f"{DECISION}, correlation BINARY", "history STRING", "append", "NoTimeout"
     )
 
 

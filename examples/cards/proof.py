@@ -51,15 +51,15 @@ class Proof:
         verdict = "all is as it must be" if self.holds else "NOT as it must be"
         return (
             f"frauds: {self.found:,} of {self.frauds:,} refused, and {self.wronged:,} ordinary transactions\n"
-            f"replay with the corrected rules: {self.changed:,} transactions are judged otherwise\n"
+            f"replay with the corrected rules: {self.changed:,} transactions are decided otherwise\n"
             f"{self.decisions:,} decisions by both rules: {self.lost:,} lost, {self.twice:,} twice or others\n"
             f"{stores}: {verdict}"
         )
 
 
 def prove(bootstrap: str, rules: Rules, corrected: Rules, asked: Iterable[Labelled], stores: dict[str, int]) -> Proof:
-    """Judge all transactions of the topic here, and compare; `asked` knows which are fraud."""
-    made = {each: Counter(judged(bootstrap, each)) for each in (rules, corrected)}
+    """Decide on all transactions of the topic here, and compare; `asked` knows which are fraud."""
+    made = {each: Counter(decisions(bootstrap, each)) for each in (rules, corrected)}
     answered = Counter(
         decision for topic in (pipeline.REPLIES, pipeline.REPLAYED) for decision in answers(bootstrap, topic)
     )
@@ -80,7 +80,7 @@ def prove(bootstrap: str, rules: Rules, corrected: Rules, asked: Iterable[Labell
     )
 
 
-def judged(bootstrap: str, rules: Rules) -> Iterable[Answer]:
+def decisions(bootstrap: str, rules: Rules) -> Iterable[Answer]:
     """The decision of the rules on each transaction; those of a card are in one partition, and so in order."""
     histories: dict[str, History] = {}
     unreadable = put_aside(bootstrap, pipeline.DEAD, pipeline.REQUESTS)

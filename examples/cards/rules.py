@@ -101,7 +101,7 @@ def refuse(rules: Rules, fields: Mapping[str, Any]) -> Decision:
 
 
 def decide(rules: Rules, history: History, asked: Transaction) -> Decision:
-    """Judge a transaction; `history` is brought up to date in place.
+    """Decide on a transaction; `history` is brought up to date in place.
 
     Transactions of a card must come in the order of its partition. A terminal's clock may go back; then the time since
     the last one counts as none.

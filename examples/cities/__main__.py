@@ -198,7 +198,7 @@ def go_offline(
     there = sum(rides for (name, _), (rides, _) in table.now().items() if name == OFFLINE)
     offline.behind = len(offline.expected) - there
     print(f"the centre has all of the other cities; {OFFLINE} is back", flush=True)
-    sites[OFFLINE].road.mend()
+    sites[OFFLINE].road.heal()
 
 
 def await_quarter(city: City) -> None:

@@ -234,7 +234,7 @@ def cut_off(centre: ProcessCluster, edges: dict[str, Edge], report: Report, read
     print(
         f"all of {' and '.join(others)} is at the centre; {OFF} keeps {sites[OFF].kept_bytes / MiB:.1f} MiB", flush=True
     )
-    edges[OFF].road.mend()
+    edges[OFF].road.heal()
     before = set(sites[OFF].made)
     edges[OFF].make(BEFORE, sites[OFF])
     # What comes last in each partition comes behind all that is left of it.

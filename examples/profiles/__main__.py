@@ -91,7 +91,7 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        """Whether each edit is at each site once, and the sites agree. Times are reported and not judged."""
+        """Whether each edit is at each site once, and the sites agree. Times are reported and not checked."""
         made, (first, second) = self.made, self.sites.values()
         return first.profiles == second.profiles and all(
             site.read == dict.fromkeys(made, 1) and not site.wrong_origins and not site.still_flows

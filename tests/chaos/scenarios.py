@@ -22,7 +22,7 @@ from odradek.testing.layout import write_properties
 from odradek.testing.processes import NodeProcess
 from tests.chaos.hosts import Hosts, hosts
 from tests.chaos.load import Reader, Writer
-from tests.chaos.verdict import Verdict, admin, judge, leaders, whole
+from tests.chaos.verdict import Verdict, admin, leaders, verdict_of, whole
 from tests.support.disks.file_system import Ballast, LoopDisk, small_tmpfs
 from tests.support.nodes.cluster import Cluster
 from tests.support.waiting import eventually
@@ -340,4 +340,4 @@ def play(acts: list[Act], world: World, *, rounds: int, settle_s: float = 1.0) -
     time.sleep(settle_s)
     for act in acts:
         act(world, rounds)
-    return judge(world.cluster, TOPIC, writers, reader, healed_at=time.monotonic())
+    return verdict_of(world.cluster, TOPIC, writers, reader, healed_at=time.monotonic())

@@ -64,7 +64,9 @@ def whole(cluster: ProcessCluster, topic: str, copies: int) -> dict[int, tuple[i
     return said[0] if all(each == said[0] for each in said) else {}
 
 
-def judge(cluster: ProcessCluster, topic: str, writers: list[Writer], reader: Reader, *, healed_at: float) -> Verdict:
+def verdict_of(
+    cluster: ProcessCluster, topic: str, writers: list[Writer], reader: Reader, *, healed_at: float
+) -> Verdict:
     """Wait until the cluster is whole again, end the load, and look at everything. `healed_at` is monotonic."""
     copies = len(cluster.brokers)
     eventually(lambda: whole(cluster, topic, copies), "all replicas are in sync again, unaided")

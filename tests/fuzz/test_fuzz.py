@@ -19,7 +19,7 @@ TARGET_S = 20.0
 
 
 @pytest.mark.parametrize("target", TARGETS[::2], ids=lambda target: target.name)
-def test_whatever_the_bytes_are(target: Target) -> None:
+def test_random_bytes_get_a_clear_error(target: Target) -> None:
     run(target, SEED, share_s(target.name, KIND_S))
 
 
@@ -33,7 +33,7 @@ def test_every_target_is_of_one_kind() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_whatever_the_bytes_are_for_longer(target: Target) -> None:
+def test_random_bytes_get_a_clear_error_for_longer(target: Target) -> None:
     run(target, SEED + 1, TARGET_S)
 
 

@@ -10,5 +10,5 @@ from tests.fuzz.test_fuzz import KIND_S, SEED, run
 
 
 @pytest.mark.parametrize("target", TARGETS[1::2], ids=lambda target: target.name)
-def test_whatever_the_bytes_are(target: Target) -> None:
+def test_random_bytes_get_a_clear_error(target: Target) -> None:
     run(target, SEED, share_s(target.name, KIND_S))

@@ -41,7 +41,7 @@ def test_memory_of_other_tests_is_not_counted_as_the_targets() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_whatever_the_bytes_are_for_longer(target: object) -> None:
+def test_bytes_chosen_by_coverage_get_a_clear_error(target: object) -> None:
     found = next(each for each in TARGETS if each is target)
     turn = run_turn(found.name, TARGET_S, SEED)
     assert turn.failing is not None or turn.executions > 20, turn.output

@@ -116,7 +116,7 @@ class TestWhatIsNotThere:
         calls.fetch(fetch_topic(topic, {0: 10, 7: 0}), fetch_topic(fresh_name("absent"), {0: 0}), max_wait_ms=300)
         assert time.monotonic() - started > 0.28, "a reader of a deleted topic must not spin"
 
-    def test_nothing_is_waited_for_where_none_is_there(self, calls: Calls) -> None:
+    def test_a_fetch_of_an_unknown_topic_does_not_wait(self, calls: Calls) -> None:
         answer = calls.fetch(fetch_topic(fresh_name("absent"), {0: 0}), max_wait_ms=LONG_MS)
         assert name_of(answer.responses[0].partitions[0].error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
 

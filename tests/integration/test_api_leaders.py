@@ -45,7 +45,7 @@ def elect(calls: Calls, version: int, kind: int, *asked: tuple[str, list[int]]) 
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_nothing_to_elect_and_nothing_there(calls: Calls, topic: str, version: int) -> None:
+def test_elections_that_are_not_needed_and_unknown_partitions(calls: Calls, topic: str, version: int) -> None:
     assert elect(calls, version, PREFERRED, (topic, [0, 1, 9]), ("no-such", [0])) == {
         (topic, 0): "ELECTION_NOT_NEEDED",
         (topic, 1): "ELECTION_NOT_NEEDED",

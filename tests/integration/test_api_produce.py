@@ -105,7 +105,7 @@ LIES = {
     "a record of negative length": (with_byte(THREE, HEADER_BYTES, 0x01), "INVALID_RECORD"),
     "a key longer than its record": (with_byte(THREE, HEADER_BYTES + 4, 0x7E), "INVALID_RECORD"),
 }
-# Kafka answers UNKNOWN_SERVER_ERROR to the codecs, and mends or overlooks the rest.
+# Kafka answers UNKNOWN_SERVER_ERROR to the codecs, and corrects or overlooks the rest.
 LIES_THAT_ARE_OURS = {
     "no records at all": (None, "INVALID_RECORD"),
     "the largest length": (with_field(THREE, ">i", LENGTH, 2**31 - 1, sealed=False), "INVALID_RECORD"),

@@ -284,7 +284,7 @@ def messages_of(answer: Any) -> set[str]:
 
 
 @pytest.mark.parametrize(("api_key", "request_", "said"), SAID, ids=[key.name for key, *_ in SAID])
-def test_what_is_said_of_a_refusal(node: NodeThread, api_key: ApiKey, request_: Any, said: set[str]) -> None:
+def test_messages_of_refused_requests(node: NodeThread, api_key: ApiKey, request_: Any, said: set[str]) -> None:
     allow(node)
     with Calls(port_of(node, "broker")) as calls:
         assert messages_of(calls.request(api_key, API[api_key].max_version, request_)) == said

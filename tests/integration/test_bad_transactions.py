@@ -83,7 +83,7 @@ def begin_group(producer: TransactionalProducer) -> str:
     return group
 
 
-def test_each_partition_of_a_commit_is_judged_alone(calls: Calls, producer: TransactionalProducer) -> None:
+def test_each_partition_of_a_commit_is_checked_alone(calls: Calls, producer: TransactionalProducer) -> None:
     """Ten megabytes of metadata and missing topics are refused, and the valid offsets are still committed."""
     topic, group = calls.create_topic(), begin_group(producer)
     long = "m" * 4097

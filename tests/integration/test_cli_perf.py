@@ -170,7 +170,7 @@ def test_records_that_are_refused_are_counted(node: Node) -> None:
 
 @pytest.mark.slow
 @pytest.mark.java
-def test_it_measures_apache_kafka_as_well(tmp_path: Path) -> None:
+def test_perf_measures_apache_kafka_as_well(tmp_path: Path) -> None:
     require_kafka()
     with ApacheKafka(tmp_path / "kafka") as kafka:
         create_topic(kafka.bootstrap, "theirs", 2)

@@ -89,7 +89,7 @@ def test_a_client_without_a_subscription_is_asked_for_nothing(calls: Calls) -> N
     assert name_of(again.error_code) == "THROTTLING_QUOTA_EXCEEDED"
 
 
-def test_what_is_pushed_is_shown_until_the_client_ends(shown: tuple[Node, str], calls: Calls) -> None:
+def test_pushed_metrics_are_shown_until_the_client_ends(shown: tuple[Node, str], calls: Calls) -> None:
     node, address = shown
     subscribe(node, "pushed", "metrics=org.apache", f"interval.ms={INTERVAL_MS}")
     eventually(lambda: get_subscription(calls).requested_metrics == ["org.apache"])

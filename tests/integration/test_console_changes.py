@@ -306,7 +306,7 @@ async def is_not_reached(cluster: Cluster) -> bool:
     return bool(link["why"] == "unreachable" and all(row["reason"] for row in link["partitions"]))
 
 
-def test_what_is_typed_wrong_gets_a_line() -> None:
+def test_wrong_input_gets_one_line() -> None:
     for line, read in (
         ("is no principal", lambda: parse_acl("alice", "ALLOW", "READ", "TOPIC", "LITERAL", "x", "")),
         (

@@ -227,7 +227,7 @@ def test_each_tab_of_a_browser_has_its_own_login(
         assert client.get(sent_back(outside, answer.headers["location"])).headers["location"] == "/"
 
 
-def test_what_the_issuer_refuses_gets_a_line(
+def test_a_token_that_is_refused_gets_one_line(
     console: ConsoleProcess, issuer: TokenIssuer, outside: httpx.Client
 ) -> None:
     persons: tuple[tuple[dict[str, object], str], ...] = (

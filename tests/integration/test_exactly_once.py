@@ -106,7 +106,7 @@ def test_a_large_copy_equals_its_source(own_node: Node, tmp_path: Path, protocol
 
 
 def copy_on_three_brokers(folder: Path, *, protocol: str, records: int, kills: int, seed: int) -> None:
-    """Coordinators, leaders and the partitions of one transaction lie on different brokers, each killed in its turn."""
+    """Coordinators, leaders and the partitions of one transaction are on different brokers, each killed in its turn."""
     with copy_cluster(folder / "cluster", PARTITIONS) as cluster:
         copy_under_kills(
             cluster.bootstrap,

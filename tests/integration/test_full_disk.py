@@ -24,7 +24,7 @@ FULL = ErrorCode.KAFKA_STORAGE_ERROR
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[tuple[Node, Ballast]]:
-    """A node all of whose files lie on a file system of 16 MB."""
+    """A node all of whose files are on a file system of 16 MB."""
     with small_tmpfs(tmp_path / "disk", 16 * MIB) as mounted:
         node = Node(
             tmp_path / "node",
@@ -214,7 +214,7 @@ def test_a_controller_that_cannot_write_its_vote_stops_as_kafkas_does(
 
 @pytest.fixture
 def separate_disks(tmp_path: Path) -> Iterator[tuple[Node, Ballast, Path]]:
-    """A node whose topics lie on a file system of 16 MB, and its metadata elsewhere; the directory of its topics."""
+    """A node whose topics are on a file system of 16 MB, and its metadata elsewhere; the directory of its topics."""
     with small_tmpfs(tmp_path / "disk", 16 * MIB) as mounted:
         node = Node(
             tmp_path / "node",

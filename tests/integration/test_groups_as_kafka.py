@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.models.group_story import Lines, play_groups
+from tests.support.models.group_client import Lines, record_groups
 from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka
 from tests.support.nodes.node import Node
 
@@ -27,7 +27,7 @@ def differences(ours: Lines, theirs: Lines) -> list[str]:
 
 
 def test_groups_answer_as_the_recording_of_kafka(own_node: Node) -> None:
-    ours, theirs = play_groups(own_node.port), REPORTED.read_text().splitlines()
+    ours, theirs = record_groups(own_node.port), REPORTED.read_text().splitlines()
     found = differences([line.encode("unicode_escape").decode() for line in ours], theirs)
     assert not found, f"{len(found)} of {len(theirs)} lines differ:\n" + "\n".join(found[:20])
 
@@ -37,5 +37,5 @@ def test_groups_answer_as_the_recording_of_kafka(own_node: Node) -> None:
 def test_the_recording_of_groups_is_what_kafka_answers(tmp_path: Path) -> None:
     require_kafka()
     with ApacheKafka(tmp_path / "kafka") as kafka:
-        lines = play_groups(kafka.port)
+        lines = record_groups(kafka.port)
     assert [line.encode("unicode_escape").decode() for line in lines] == REPORTED.read_text().splitlines()

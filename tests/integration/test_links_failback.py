@@ -110,7 +110,7 @@ def fail_back(bootstrap: str, link: str, *more: str) -> dict[str, Any]:
     return done
 
 
-def test_what_only_the_old_source_has_goes_into_a_file(old: Node, new: Node) -> None:
+def test_records_that_only_the_old_source_has_go_into_a_file(old: Node, new: Node) -> None:
     create_topic(old.bootstrap, TOPIC)
     there = transactional(old, "writer")
     write(there, "shared", 5)
@@ -188,7 +188,7 @@ def test_topics_without_a_common_history_are_refused(old: Node, new: Node) -> No
     produce_all(old.bootstrap, TOPIC, records("own", 1))
 
 
-def test_what_cannot_be_compared_starts_over(old: Node, new: Node) -> None:
+def test_a_log_without_common_records_starts_over(old: Node, new: Node) -> None:
     promote_shared(old, new, 10)
     produce_all(old.bootstrap, TOPIC, records("lost", 3))
     produce_all(new.bootstrap, TOPIC, records("new", 9))

@@ -233,7 +233,7 @@ def test_acls_of_the_list_follow_and_no_others(source: Node, here: Node) -> None
     assert describe(here.bootstrap)["beside"] == {}
 
 
-def test_what_the_source_refuses_is_said(tmp_path: Path) -> None:
+def test_describe_shows_that_the_source_refuses_to_list_acls(tmp_path: Path) -> None:
     with Node(tmp_path / "source") as source, Node(tmp_path / "here", WITH_PERMISSIONS) as here:
         odradek(here.bootstrap, "links", "create", "west", "--source", source.bootstrap)
         allow(here, rule("bob", "orders"))

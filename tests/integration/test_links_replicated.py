@@ -58,7 +58,7 @@ def test_leaders_of_a_mirror_die_and_every_replica_is_the_source(tmp_path: Path)
             all_alike(here.brokers)
 
 
-def test_what_the_source_adds_and_deletes_is_on_every_replica(tmp_path: Path) -> None:
+def test_partitions_and_deletions_of_the_source_reach_every_replica(tmp_path: Path) -> None:
     """The controller is no broker: the link sends its requests over the network, as clients do."""
     with (
         Node(tmp_path / "source") as source,

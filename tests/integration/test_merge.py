@@ -275,7 +275,7 @@ def test_a_record_that_is_too_large_is_named(topics: Topics) -> None:
     assert topics.values() == {("east", b"small"): 1}
 
 
-def test_what_a_person_must_mend_is_one_line(topics: Topics) -> None:
+def test_a_wrong_topic_gets_one_line_that_says_what_to_do(topics: Topics) -> None:
     topics.create(here=2)
     create_topic(topics.node.bootstrap, topics.into)
     assert f"run `odradek topics alter {topics.into} --partitions 2`" in topics.run(code=1).err

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.models.mixed_story import play_mixed_groups
+from tests.support.models.mixed_client import record_mixed_groups
 from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka
 from tests.support.nodes.node import Node
 
@@ -36,7 +36,7 @@ def expected(line: str) -> str:
 
 def test_mixed_groups_answer_as_the_recording_of_kafka(tmp_path: Path) -> None:
     with Node(tmp_path, SETTINGS) as node:
-        ours = escaped(play_mixed_groups(node.port))
+        ours = escaped(record_mixed_groups(node.port))
     theirs = REPORTED.read_text().splitlines()
     assert len(ours) == len(theirs)
     found = [f"Kafka: {b}\n   we: {a}" for a, b in zip(ours, theirs, strict=True) if a != expected(b)]
@@ -48,5 +48,5 @@ def test_mixed_groups_answer_as_the_recording_of_kafka(tmp_path: Path) -> None:
 def test_the_recording_of_mixed_groups_is_what_kafka_answers(tmp_path: Path) -> None:
     require_kafka()
     with ApacheKafka(tmp_path / "kafka", SETTINGS) as kafka:
-        lines = escaped(play_mixed_groups(kafka.port))
+        lines = escaped(record_mixed_groups(kafka.port))
     assert lines == REPORTED.read_text().splitlines()

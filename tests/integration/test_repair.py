@@ -260,7 +260,7 @@ async def test_where_the_first_replica_is_damaged_too_the_next_is_asked(cluster:
     await cluster.nodes[1].start()
     assert await values(cluster.nodes[3], cluster) == [value(number) for number in range(COUNT)]
     await eventually_async(
-        lambda: cluster.nodes[2].file_bytes() == cluster.nodes[1].file_bytes(), "2 was mended as well"
+        lambda: cluster.nodes[2].file_bytes() == cluster.nodes[1].file_bytes(), "2 was repaired as well"
     )
     assert cluster.nodes[3].file_bytes() == cluster.nodes[1].file_bytes()
 

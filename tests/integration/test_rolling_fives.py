@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from tests.chaos.load import Reader, Writer
-from tests.chaos.verdict import judge
+from tests.chaos.verdict import verdict_of
 from tests.support.clients.confluent import admin
 from tests.support.nodes.cluster import Cluster, await_in_sync
 from tests.support.waiting import PATIENCE_S
@@ -88,6 +88,6 @@ def test_each_restarts_while_another_is_killed(fives: Cluster) -> None:
             writer.end()
         reader.end()
         raise
-    verdict = judge(fives, TOPIC, writers, reader, healed_at=time.monotonic())
+    verdict = verdict_of(fives, TOPIC, writers, reader, healed_at=time.monotonic())
     assert verdict.problems == []
     assert verdict.acknowledged > 1000

@@ -141,7 +141,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         ("sasl.mechanism.inter.broker.protocol", "NONE", "sasl.mechanism.inter.broker.protocol=NONE: must be PLAIN"),
     ],
 )
-def test_what_the_broker_could_not_use_is_refused(node: Secured, key: str, value: str, reason: str) -> None:
+def test_a_value_that_the_broker_could_not_use_is_refused(node: Secured, key: str, value: str, reason: str) -> None:
     for code, text in (node.change((key, SET, value)), node.replace(**{key: value})):
         assert code == ErrorCode.INVALID_REQUEST and reason in text
         assert value == "no entry" or "user_alice" not in text

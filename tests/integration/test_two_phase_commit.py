@@ -55,7 +55,7 @@ def committed(calls: Calls, topic: str) -> list[bytes]:
     return seen
 
 
-def test_it_is_offered_where_it_is_enabled(serving: Node) -> None:
+def test_two_phase_commit_is_advertised_where_it_is_enabled(serving: Node) -> None:
     with Calls(serving.port) as calls:
         request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
         answer = calls.request(ApiKey.API_VERSIONS, 3, request)

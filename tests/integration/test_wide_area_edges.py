@@ -59,7 +59,9 @@ class FarEdge(Edge):
 @pytest.mark.parametrize(
     ("off_s", "readings", "note_bytes"), [(20, 5000, 1000), (300, 50_000, 60)], ids=["short", "full"]
 )
-def test_what_edges_keep_arrives_over_bad_lines(tmp_path: Path, off_s: float, readings: int, note_bytes: int) -> None:
+def test_records_that_edges_retain_arrive_over_bad_lines(
+    tmp_path: Path, off_s: float, readings: int, note_bytes: int
+) -> None:
     report = Report()
     with network() as net, ExitStack() as stack:
         middle = net.site("centre")
@@ -108,7 +110,7 @@ def be_cut_off(
     sites[OFF].kept_bytes = off.bytes
     eventually(lambda: time.monotonic() - begun > off_s, patience_s=2 * off_s)
     assert describe(centre.bootstrap_servers, OFF)["why"] == "unreachable"
-    off.line.mend()
+    off.line.heal()
     before = set(sites[OFF].made)
     off.make(BEFORE, sites[OFF])
     eventually(lambda: sites[OFF].missing <= before, "all that it has left is at the centre", patience_s=1200)

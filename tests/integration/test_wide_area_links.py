@@ -110,7 +110,7 @@ def test_a_mirror_equals_its_source_after_losses_and_a_cut(tmp_path: Path, until
                 eventually(lambda: not before & line.connections(), "both ends have given up")
             eventually(lambda: len(writer.acknowledged) > written + 100)
             eventually(lambda: reader.count(LOCAL) > read_here + 100, "what is at this site goes on")
-            line.mend()
+            line.heal()
             eventually(lambda: reader.count(TOPIC) > written + 100, "the mirror goes on")
         at.await_equal()
         eventually(lambda: committed(here) == written, "offsets of groups follow again")
@@ -150,7 +150,7 @@ def test_connections_that_one_side_has_given_up_end_at_the_other(tmp_path: Path,
         if sender == "east":
             eventually(lambda: at.line.half_open() & before, "the source has a connection that is none any more")
         eventually(lambda: not before & at.line.connections(), "no connection stays half-open")
-        at.line.mend()
+        at.line.heal()
         await_mirrored(at, "c")
 
 
@@ -186,7 +186,7 @@ def test_a_source_killed_behind_a_cut_is_found_again(tmp_path: Path, both_ways: 
         at.source.kill()
         assert at.line.half_open() == before
         at.source.start()
-        at.line.mend()
+        at.line.heal()
         await_mirrored(at, "b")
 
 

@@ -38,7 +38,7 @@ def test_producers_across_a_line_lose_nothing_and_repeat_nothing(tmp_path: Path)
                     line.cut(sender)
                     waiting = eventually(lambda: unanswered(far))
                     eventually(lambda waiting=waiting: not waiting & far.connections(), "both producers give up")
-                    line.mend()
+                    line.heal()
             assert (exact.errors, plain.errors) == ([], [])
             assert line.crossed(far).lost > 0 and line.crossed(far).cut > 0
             stored = {topic: [each.value() for each in read_all(near, topic)] for topic in TOPICS}

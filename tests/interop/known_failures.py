@@ -50,7 +50,7 @@ def skip_what_is_not_run(suite: str, test: str) -> None:
         pytest.skip(f"known failure ({known.area}): {known.reason}")
 
 
-def judge(suite: str, test: str, failure: str | None) -> None:
+def check_outcome(suite: str, test: str, failure: str | None) -> None:
     """Compare one outcome with the list.
 
     Args:
@@ -67,7 +67,7 @@ def judge(suite: str, test: str, failure: str | None) -> None:
         pytest.fail(f"{suite} {test}: {failure}", pytrace=False)
 
 
-def judge_all(suite: str, outcomes: Mapping[str, str | None]) -> None:
+def check_outcomes(suite: str, outcomes: Mapping[str, str | None]) -> None:
     """Compare a whole suite with the list; `outcomes` has test → what failed, None where it passed."""
     wrong = []
     for test, failure in outcomes.items():

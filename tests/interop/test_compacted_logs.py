@@ -15,8 +15,9 @@ from odradek.common.real_io import RealDisk
 from odradek.log.opening import close_log
 from tests.interop.test_one_directory import Ours, committed
 from tests.support.clients.confluent import commit_alone, create_topic, produce_all, read_all
-from tests.support.models.compaction_story import CODECS, RETENTION_MS, Story, kept_batches, kept_records
+from tests.support.models.compacted_log import CODECS, RETENTION_MS, CompactedLog, kept_batches, kept_records
 from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka, run_tool
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(600)
 TOPIC, GROUP = "kept-last", "many-commits"
@@ -24,10 +25,10 @@ KEYS = 20
 
 
 @pytest.fixture
-def story(tmp_path: Path) -> Iterator[Story]:
+def compacted(tmp_path: Path) -> Iterator[CompactedLog]:
     disk = RealDisk(workers=1)
     random = Random(3)
-    story = Story(disk, directory=tmp_path / "topic-0", segment_bytes=2000, table_bytes=3000)
+    compacted = CompactedLog(disk, directory=tmp_path / "topic-0", segment_bytes=2000, table_bytes=3000)
     for step in range(120):
         pairs = [
             (b"key-%d" % random.randrange(8), random.choice([None, b"value-%d" % step]))
@@ -35,17 +36,17 @@ def story(tmp_path: Path) -> Iterator[Story]:
         ]
         kind = random.random()
         if kind < 0.5:
-            story.append(pairs, codec=random.choice(CODECS), producer_id=random.choice([-1, 7]))
+            compacted.append(pairs, codec=random.choice(CODECS), producer_id=random.choice([-1, 7]))
         elif kind < 0.8:
-            story.in_transaction(random.choice([8, 9]), pairs, random.choice(CODECS))
+            compacted.in_transaction(random.choice([8, 9]), pairs, random.choice(CODECS))
         else:
-            story.end_transaction(random.choice([8, 9]), commit=random.random() < 0.5)
+            compacted.end_transaction(random.choice([8, 9]), commit=random.random() < 0.5)
         if step % 30 == 29:
-            story.roll()
-            story.clean()
-            story.now_ms += RETENTION_MS // 2
-    close_log(story.log)
-    yield story
+            compacted.roll()
+            compacted.clean()
+            compacted.now_ms += RETENTION_MS // 2
+    close_log(compacted.log)
+    yield compacted
     disk.close()
 
 
@@ -54,20 +55,20 @@ def dumped(paths: list[Path], *arguments: str) -> str:
     return run_tool("org.apache.kafka.tools.DumpLogSegments", ["--files", files, *arguments]).stdout
 
 
-def test_kafkas_dumper_reads_every_file_of_a_compacted_log(story: Story) -> None:
+def test_kafkas_dumper_reads_every_file_of_a_compacted_log(compacted: CompactedLog) -> None:
     require_kafka()
-    files = sorted(story.directory.iterdir())
+    files = sorted(compacted.directory.iterdir())
     logs = [path for path in files if path.suffix == ".log"]
     assert len(logs) > 1
     text = dumped(logs, "--print-data-log", "--deep-iteration")
     assert "isvalid: false" not in text
     records = re.findall(r"^\| offset: (\d+) .*? key: (\S+)(?: payload: (\S*))?$", text, re.MULTILINE)
-    ours = kept_records(story.log)
+    ours = kept_records(compacted.log)
     assert [(int(offset), key, value) for offset, key, value in records] == [
         (record.offset, (record.key or b"").decode(), (record.value or b"").decode()) for record in ours.values()
     ]
     batches = re.findall(r"^baseOffset: (\d+) lastOffset: (\d+) count: (\d+) .*? producerId: (-?\d+) ", text, re.M)
-    headers = [header for header, _ in kept_batches(story.log)]
+    headers = [header for header, _ in kept_batches(compacted.log)]
     assert [tuple(map(int, each)) for each in batches] == [
         (header.base_offset, header.last_offset, header.record_count, header.producer_id) for header in headers
     ]
@@ -102,10 +103,7 @@ def latest(bootstrap: str) -> tuple[dict[bytes | None, bytes | None], int]:
 
 
 def until_compacted(bootstrap: str, at_most: int) -> None:
-    deadline = time.monotonic() + 150
-    while (count := latest(bootstrap)[1]) > at_most:
-        assert time.monotonic() < deadline, f"{count} records are left, not {at_most}"
-        time.sleep(0.5)
+    eventually(lambda: latest(bootstrap)[1] <= at_most, f"more than {at_most} records", pause_s=0.5)
 
 
 def commit(bootstrap: str, count: int) -> None:
@@ -140,10 +138,7 @@ def test_kafka_and_odradek_continue_each_others_compacted_logs(tmp_path: Path) -
         before = latest(kafka.bootstrap)
         assert before[0] == expected(b"ours", 8)
         commit(kafka.bootstrap, 300)
-        deadline = time.monotonic() + 150
-        while (size := offsets_bytes(kafka)) > 9000:
-            assert time.monotonic() < deadline, f"__consumer_offsets takes {size} bytes"
-            time.sleep(0.2)
+        eventually(lambda: offsets_bytes(kafka) <= 9000, lambda: offsets_bytes(kafka), pause_s=0.2)
         assert committed(kafka.bootstrap, GROUP, TOPIC) == 300
     with kafka:
         assert latest(kafka.bootstrap)[0] == expected(b"ours", 8)

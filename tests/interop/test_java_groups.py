@@ -157,7 +157,7 @@ def kind_of(broker: Node | ApacheKafka, group: str) -> tuple[str, int]:
     return str(described.type.name), len(described.members)
 
 
-def test_java_consumers_of_both_protocols_share_a_group(broker: Node | ApacheKafka, tmp_path: Path) -> None:  # noqa: C901 - its steps are one story
+def test_java_consumers_of_both_protocols_share_a_group(broker: Node | ApacheKafka, tmp_path: Path) -> None:  # noqa: C901 - the steps follow one another
     """The Java consumer as a classic member, then beside one of the newer protocol, then alone again."""
     create_topic(broker.bootstrap, "javas", 4)
     group = "java-group"

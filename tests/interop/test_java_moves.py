@@ -151,7 +151,7 @@ def test_kafka_reassign_partitions_moves_between_log_directories(tmp_path: Path)
             reported = run_tool(REASSIGN, [*server, "--verify", "--reassignment-json-file", plan]).stdout
             return reported.count("is now complete") + reported.count("completed successfully") >= 2
 
-        eventually(verified, "both replicas lie in the other directory")
+        eventually(verified, "both replicas are in the other directory")
         for number, place in after.items():
             assert (place / f"housed-{number}").is_dir() and not (before[number] / f"housed-{number}").exists()
         assert len(read_all(node.bootstrap, "housed", 2)) == 200

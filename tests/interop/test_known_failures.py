@@ -23,16 +23,16 @@ def short_list(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("short_list")
 def test_an_entry_that_passes_fails_the_run() -> None:
     with pytest.raises(pytest.fail.Exception, match="strike it out"):
-        known_failures.judge("suite", "0001", None)
+        known_failures.check_outcome("suite", "0001", None)
 
 
 @pytest.mark.usefixtures("short_list")
 def test_an_entry_that_fails_is_expected_and_nothing_else_is() -> None:
     with pytest.raises(pytest.xfail.Exception, match="transactions: no such API"):
-        known_failures.judge("suite", "0001", "timed out")
+        known_failures.check_outcome("suite", "0001", "timed out")
     with pytest.raises(pytest.fail.Exception, match="suite 0003: timed out"):
-        known_failures.judge("suite", "0003", "timed out")
-    known_failures.judge("suite", "0003", None)
+        known_failures.check_outcome("suite", "0003", "timed out")
+    known_failures.check_outcome("suite", "0003", None)
 
 
 @pytest.mark.usefixtures("short_list")

@@ -198,7 +198,7 @@ def test_of_librdkafka(
     record_property("subtests", outcome.subtest_count)
     if outcome.status == "SKIPPED":
         pytest.skip(f"librdkafka skips it: {outcome.reason}")
-    known_failures.judge(suite.name, number, None if outcome.status == "PASSED" else outcome.reason)
+    known_failures.check_outcome(suite.name, number, None if outcome.status == "PASSED" else outcome.reason)
 
 
 @dataclass(frozen=True)

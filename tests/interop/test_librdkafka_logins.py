@@ -169,7 +169,7 @@ def run(test: str, client: Mapping[str, str], folder: Path, environment: Mapping
     )
 
 
-def judge(suite: Suite, test: str, client: Mapping[str, str], folder: Path) -> None:
+def run_and_check(suite: Suite, test: str, client: Mapping[str, str], folder: Path) -> None:
     client = {**client, **suite.client}
     if not suite.refused:
         must_pass(test, client, folder)
@@ -209,12 +209,12 @@ def test_in_plain_text(plain_node: PlainNode, suite: Suite, test: str, tmp_path:
             }
         else:
             client |= {"sasl.username": USER, "sasl.password": PASSWORD}
-    judge(suite, test, client, tmp_path)
+    run_and_check(suite, test, client, tmp_path)
 
 
 @every(OVER_TLS)
 def test_over_tls(cluster: SecuredCluster, suite: Suite, test: str, tmp_path: Path) -> None:
-    judge(suite, test, cluster.client(suite.login), tmp_path)  # type: ignore[arg-type]  # has what the suite uses of a cluster
+    run_and_check(suite, test, cluster.client(suite.login), tmp_path)  # type: ignore[arg-type]  # has what the suite uses of a cluster
 
 
 @pytest.mark.parametrize("test", ALL)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from tests.mutants.changes import Mutant
 from tests.mutants.rooms import ROOMS, ROOT
-from tests.mutants.runs import Clean, RunError, Verdict, clean_run, judge
+from tests.mutants.runs import Clean, RunError, Verdict, clean_run, verdict_of
 from tests.mutants.samples import SEPARATOR, Place, of_line, sample, unentered
 from tests.mutants.simulated import WORLDS_OF, report, text
 
@@ -40,7 +40,7 @@ def _list_unentered(name: str) -> None:
 
 
 def _tried(clean: Clean, place: Place, made: Mutant) -> Verdict:
-    verdict = judge(clean, place.module, place.path, made)
+    verdict = verdict_of(clean, place.module, place.path, made)
     print(f"{verdict.outcome:9}{text(place, made)}{SEPARATOR}{verdict.by}".removesuffix(SEPARATOR), flush=True)
     return verdict
 

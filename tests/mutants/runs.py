@@ -40,7 +40,7 @@ PASSED, FAILED, BROKEN, NO_TESTS = 0, 1, 2, 5
 
 
 class RunError(Exception):
-    """The tests cannot judge mutants: they fail without one, or pytest does not run."""
+    """The tests cannot decide about mutants: they fail without one, or pytest does not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def clean_run(sources: Sequence[tuple[str, Path]], arguments: Sequence[str], roo
     return Clean({test: note["seconds"] for test, note in tests.items()}, entered, shared)
 
 
-def judge(clean: Clean, module: str, path: Path, mutant: Mutant, root: Path = ROOT) -> Verdict:
+def verdict_of(clean: Clean, module: str, path: Path, mutant: Mutant, root: Path = ROOT) -> Verdict:
     """Run the tests that enter the mutant's block until one of them fails."""
     tests = clean.tests_of(module, mutant.block)
     if not tests:

@@ -1,7 +1,7 @@
 """Whether simulated worlds notice the mutants that the tests of a room kill.
 
 A run is the same again up to the block that a mutant changes, so only runs that enter it are tried. One that no world
-enters is not seen for want of a world; one that runs enter, and that none of them calls wrong, for want of a judge or
+enters is not seen for want of a world; one that runs enter, and that none of them calls wrong, for want of a checker or
 of more seeds.
 """
 
@@ -73,7 +73,7 @@ def boxes(room: str, seeds: int, worlds: Sequence[str] = ()) -> Boxes:
     return Boxes({note["run"]: note["seconds"] for note in noted}, entered)
 
 
-def judge_by_worlds(clean: Boxes, place: Place, mutant: Mutant) -> Verdict:
+def verdict_of_worlds(clean: Boxes, place: Place, mutant: Mutant) -> Verdict:
     """Run the worlds that enter the mutant's block until one finds something wrong."""
     runs = clean.runs_of(place.module, mutant.block)
     if not runs:
@@ -115,7 +115,7 @@ def report(room: str, seeds: int, killed: Sequence[tuple[Place, Mutant]]) -> Non
     print(f"{room}: {len(clean.seconds)} runs, {sum(clean.seconds.values()):.0f} s", flush=True)
     counts: Counter[str] = Counter()
     for place, made in seen:
-        verdict = judge_by_worlds(clean, place, made)
+        verdict = verdict_of_worlds(clean, place, made)
         counts["noticed" if verdict.noticed else verdict.outcome] += 1
         print(f"{verdict.outcome:9}{text(place, made)}{SEPARATOR}{verdict.by}".removesuffix(SEPARATOR), flush=True)
     numbers = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))

@@ -51,7 +51,7 @@ async def test_a_new_cluster_begins_with_the_formatted_state(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("clean", [True, False])
-async def test_everything_answered_is_there_after_a_restart(tmp_path: Path, clean: bool) -> None:
+async def test_acknowledged_changes_survive_a_restart(tmp_path: Path, clean: bool) -> None:
     node = await QuorumNode(tmp_path).start()
     await node.add_broker(1)
     await node.service.create_topics(CreateTopicsRequest(topics=[wanted("a", 3), wanted("b")]))

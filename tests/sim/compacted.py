@@ -112,7 +112,7 @@ class KeyWriter(Producer):
             if offset == before:
                 return found
 
-    def judge(self, records: list[Record]) -> None:
+    def check(self, records: list[Record]) -> None:
         """Check that each key reads as it was left, and that no record has another offset."""
         final: dict[bytes, Record] = {}
         highest = -1
@@ -196,7 +196,7 @@ class CompactedNode(OneNode):
             for task in tasks:
                 await task
             for _ in range(2):  # the second time after more cleanings in peace
-                writer.judge(await self._read_surely(writer))
+                writer.check(await self._read_surely(writer))
                 await asyncio.sleep(2)
             await self._outlive_tombstones(writer)
         self.recorder.problems += writer.recorder.problems + remover.left_over()
@@ -220,7 +220,7 @@ class CompactedNode(OneNode):
         writer.stopping = True
         await writing
         records = await self._read_surely(writer)
-        writer.judge(records)
+        writer.check(records)
         left = {each.offset: each.key for each in records if each.key in deleted}
         self.recorder.problems += [f"the tombstone of {key!r} is still at offset {at}" for at, key in left.items()]
 

@@ -3,7 +3,7 @@
 The promises are those of many nodes. A disk that fails here takes one directory of two along, and the broker goes on
 with the other; somebody starts it again later, as the replica's place is known and nothing else may take it. Besides,
 the marks of a partition never go back where a copy takes its log's place. In the end every replica is asked for in a
-directory once more: it must come to lie there, in that directory alone, and the controller must know that one.
+directory once more: its log must be there at last, in that directory alone, and the controller must know that one.
 """
 
 from __future__ import annotations
@@ -160,9 +160,9 @@ class WatchMoves(ClusterWatch):
         if before is None or before[0]() is log:
             return
         self._world.count("directory changed")
-        same_reign = before[1] == seen[1]
+        same_leader_epoch = before[1] == seen[1]
         for what, then, now in zip(("start", "watermark", "stable offset", "end"), before[2], seen[2], strict=True):
-            if now < then and (what != "end" or same_reign):
+            if now < then and (what != "end" or same_leader_epoch):
                 self._wrong(machine, f"{partition.name}: with another log its {what} went back from {then} to {now}")
 
 

@@ -60,7 +60,7 @@ class Swarm:
     """The faults of one run.
 
     Attributes:
-        loses_power: machines go dark; only synced topics are judged for what was acknowledged.
+        loses_power: machines go dark; only synced topics are checked for what was acknowledged.
         every_s: mean seconds between two faults of a kind.
         buggify: how likely a task is held up at each point of the product that this seed makes use of.
         without: kinds, and single faults as "crash:3" is the third of its kind, that are left out, for shrinking.

@@ -233,7 +233,7 @@ class Analysis:
                         yield operation, step
 
 
-def judge(history: list[Operation], rules: Rules | None = None) -> list[Finding]:
+def find_anomalies(history: list[Operation], rules: Rules | None = None) -> list[Finding]:
     """Every broken promise in a history, in a stable order; an empty list means that none was found."""
     from tests.sim.anomalies import checks_for
 

@@ -20,7 +20,7 @@ from odradek.protocol.messages import list_offsets_request as list_offsets
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
 from tests.sim.clients import RETRY_S, Recorder
 from tests.sim.copiers import Ledger, TransactionalWriter
-from tests.sim.history import Marks, Operation, Outcome, Rules, first, judge
+from tests.sim.history import Marks, Operation, Outcome, Rules, find_anomalies, first
 from tests.sim.one_node import Admin
 from tests.sim.producers import ProducersCluster
 from tests.sim.readers import LATEST, Reader
@@ -185,7 +185,7 @@ class LastingCluster(ProducersCluster):
     def verdict(self) -> None:
         super().verdict()
         self.recorder.problems += [f"of all that is there: {text}" for text in self._all_there.problems]
-        findings = judge(self._all_there.history, Rules(read_committed=False, one_coordinator=False))
+        findings = find_anomalies(self._all_there.history, Rules(read_committed=False, one_coordinator=False))
         if findings:
             self.recorder.problems.append(f"of all that is there: {first(findings)}")
 

@@ -48,7 +48,7 @@ from tests.sim.failbacks import (
     other_batches,
     read_by,
 )
-from tests.sim.history import Rules, first, judge
+from tests.sim.history import Rules, find_anomalies, first
 from tests.sim.invariants import WATCH_EVERY_S
 from tests.sim.one_node import PROGRESS_S, Admin
 from tests.sim.polling import surely, until
@@ -428,7 +428,7 @@ class LinkedClusters(Scenario):
         for reader in [*readers, *audits]:
             await self._drain(reader)
             for key in reader.positions if isinstance(reader, MirrorReader) else ():
-                reader.judge_markers(key)
+                reader.check_markers(key)
 
     def _start_here(self, topic: str, number: int) -> int:
         leaders = [each for _, each in replicas(self.destination, led=True)]
@@ -504,7 +504,7 @@ class LinkedClusters(Scenario):
         # Records behind the truncation cannot be read there.
         there = replace(rules, drained=PAID not in self.failbacks)
         for history, promised in ((self.recorder.history, there), (here, rules), (self.all_here.history, of_all)):
-            if findings := judge(history, promised):
+            if findings := find_anomalies(history, promised):
                 self.recorder.problems.append(first(findings))
         self.recorder.problems += gone(self.here.history, PAID, COMMITTED_AUDITOR)
         self.recorder.problems += gone(self.all_here.history, PAID, AUDITOR)

@@ -14,7 +14,7 @@ from odradek.protocol.messages import create_topics_request, incremental_alter_c
 from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
 from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 from tests.sim.clients import RETRY_S, Client, Producer, Recorder
-from tests.sim.history import Rules, first, judge
+from tests.sim.history import Rules, find_anomalies, first
 from tests.sim.inspector import Inspector
 from tests.sim.invariants import check_disk
 from tests.sim.members import TIMEOUTS_MS, Member, finish
@@ -38,7 +38,7 @@ WAKE_UP_TRIES = 5
 GROUPS = {"pair": 2, "trio": 3}
 STATIC_MEMBERS = 0.4
 NEVER_FLUSHED = str(2**63 - 1)
-# A setting of the judged topic that does nothing to its records: clocks do not go so far back.
+# A setting of the checked topic that does nothing to its records: clocks do not go so far back.
 CHANGED_SETTING = "message.timestamp.before.max.ms"
 # A broker may be behind the one that answered the change.
 CATCH_UP_S = 20.0
@@ -100,7 +100,7 @@ class Admin(Client):
             await asyncio.sleep(self.random.uniform(0.1, 3.0))
 
     async def change_setting(self, value: str) -> None:
-        """Give the judged topic's setting another value, asking once. Raises OdradekError."""
+        """Give the checked topic's setting another value, asking once. Raises OdradekError."""
         change = incremental_alter_configs_request.AlterableConfig(
             name=CHANGED_SETTING, config_operation=ConfigOperation.SET, value=value
         )
@@ -152,7 +152,7 @@ class OneNode(Scenario):
     world_name = "node"
     copies = 1
     acks: tuple[int, ...] = (1, -1)
-    # Commits of groups are judged too, so the offsets topic must be as durable as the judged one.
+    # Commits of groups are checked too, so the offsets topic must be as durable as the checked one.
     durable_settings: ClassVar[dict[str, str]] = {"log.flush.interval.messages": "1"}
 
     def __init__(self, world: World) -> None:
@@ -351,7 +351,7 @@ class OneNode(Scenario):
             drained=True,
             one_coordinator=self.copies == 1,
         )
-        findings = judge(self.recorder.history, rules)
+        findings = find_anomalies(self.recorder.history, rules)
         if findings:
             self.recorder.problems.append(first(findings))
         self.recorder.problems += self.check_logs()

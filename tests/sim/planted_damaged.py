@@ -31,14 +31,14 @@ DAMAGED = (
         "log.repair:overwrite",
         "[chunk for chunk, _ in batches]",
         "[bytes(chunk)[:HEADER_BYTES] for chunk, _ in batches]",
-        "what is counted as mended is damaged as before",
+        "records counted as repaired are damaged as before",
     ),
     Bug(
         "a batch too many is taken for the hole",
         "log.repair:matching_batches",
         "if each[1].base_offset < hole.end_offset",
         "if each[1].base_offset <= hole.end_offset",
-        "nothing fits, and nothing is mended",
+        "nothing fits, and nothing is repaired",
     ),
     Bug(
         "batches are put behind the hole",

@@ -41,7 +41,7 @@ TRANSACTIONS = (
         "readers take aborted records for committed ones",
     ),
     Bug(
-        "index of aborted transactions not mended after a kill",
+        "index of aborted transactions not repaired after a kill",
         "log.transactions:apply_control_batch",
         "if not entries or entries[-1].last_offset < aborted.last_offset:  # else it reached the file before a crash",
         "if entries:",
@@ -197,7 +197,7 @@ CAUGHT_BY_SEED = {
     "owed markers forgotten": 2,
     "stable offset past an open transaction": 1,
     "aborted transactions not in the response": 1,
-    "index of aborted transactions not mended after a kill": 1,
+    "index of aborted transactions not repaired after a kill": 1,
     "fenced producer accepted": 6,
     "epoch not bumped by an end": 1,
     "offsets visible before the commit": 2,

@@ -157,10 +157,10 @@ class MirrorReader(FollowingReader):
             self._aborted.setdefault(key, []).append((name, producer_id, epoch))
         else:
             if kind is not ControlType.ABORT:  # else it may be another producer's at the same end of the mirror
-                self.judge_markers(key)
+                self.check_markers(key)
             super()._marker(key, name, producer_id, epoch, kind)
 
-    def judge_markers(self, key: tuple[str, int]) -> None:
+    def check_markers(self, key: tuple[str, int]) -> None:
         """Report markers that were there twice, and that no end of the mirror came behind."""
         for name, producer_id, epoch in self._aborted.pop(key, []):
             # It is checked as any marker, and its transaction is over: the producer's next one may be open by now.
@@ -180,7 +180,7 @@ async def begin_when_asked(promotion: Promotion, client: Any, *, early: bool) ->
     await client.run()
 
 
-# -- what is judged ---------------------------------------------------------------------------------------------------
+# -- what is checked ---------------------------------------------------------------------------------------------------
 
 
 def first_own_epochs(site: Site) -> dict[str, int]:

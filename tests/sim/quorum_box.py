@@ -47,7 +47,7 @@ GROUP = 32
 RAFT = {"snapshot_bytes": 2000, "retention_bytes": 5000, "fetch_snapshot_max_bytes": 700, "snapshot_interval_ms": 0}
 
 
-class Judge:
+class QuorumChecker:
     """Violations by all replicas together."""
 
     def __init__(self) -> None:
@@ -68,16 +68,16 @@ class Judge:
                 self.problems.append(f"{name} published at {offset} {text}; before that was {other}")
 
 
-class JudgedPublisher(MetadataPublisher):
-    """Passes what is published to the judge."""
+class CheckedPublisher(MetadataPublisher):
+    """Passes what is published to the checker."""
 
-    def __init__(self, judge: Judge, name: str) -> None:
+    def __init__(self, checker: QuorumChecker, name: str) -> None:
         super().__init__(CLUSTER)
-        self._judge = judge
+        self._checker = checker
         self._name = name
 
     def committed(self, records: Sequence[tuple[int, Any]], leader_epoch: int) -> None:
-        self._judge.committed(self._name, records, leader_epoch)
+        self._checker.committed(self._name, records, leader_epoch)
         super().committed(records, leader_epoch)
 
 
@@ -106,7 +106,7 @@ class QuorumMachine(Machine):
             if not failed.done():
                 failed.set_result(error)
 
-        publisher = JudgedPublisher(world.judge, self.name)
+        publisher = CheckedPublisher(world.checker, self.name)
         parts = Parts(
             self.directory,
             self.key,
@@ -122,7 +122,7 @@ class QuorumMachine(Machine):
             publisher=publisher,
             raft={**RAFT, "auto_join": self.node_id == world.controllers},
             on_failed=on_failed,
-            on_elected=lambda leader_epoch: world.judge.elected(self.name, leader_epoch),
+            on_elected=lambda leader_epoch: world.checker.elected(self.name, leader_epoch),
         )
         try:
             await parts.start()
@@ -133,7 +133,7 @@ class QuorumMachine(Machine):
             failure = error
         started = self.broker is not None
         if started or "no space" not in self.disk.injected:  # a disk that is full at a start ends it
-            world.judge.problems.append(f"{self.name} gave up: {type(failure).__name__}: {failure}")
+            world.checker.problems.append(f"{self.name} gave up: {type(failure).__name__}: {failure}")
         world.ended_by_itself(self, failure)
 
     @property
@@ -146,7 +146,7 @@ class QuorumWorld(World):
 
     def __init__(self, seed: int, swarm: faults.Swarm, on_event: Callable[[str], None] | None = None) -> None:
         super().__init__(seed, swarm, on_event=on_event)
-        self.judge = Judge()
+        self.checker = QuorumChecker()
         self.dynamic = self.random.random() < 0.5
         self.controllers = 5 if self.dynamic else 3
         keys = [ReplicaKey(number, UUID(int=number if self.dynamic else 0)) for number in (1, 2, 3)]
@@ -175,7 +175,7 @@ class QuorumRun(Scenario):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self.world.judge.problems = self.recorder.problems
+        self.world.checker.problems = self.recorder.problems
         self.network = SimNetwork(world.wires, "writer")
         self.acknowledged: dict[str, str] = {}
         self.stopping = False
@@ -211,7 +211,7 @@ class QuorumRun(Scenario):
         await world.make_trouble(self.random.uniform(*TROUBLE_S))
         world.heal()
         self.stopping = True
-        async with progress(world.loop, PROGRESS_S, lambda: f"missing: {self._missing()}", world.judge.problems):
+        async with progress(world.loop, PROGRESS_S, lambda: f"missing: {self._missing()}", world.checker.problems):
             await asyncio.gather(*tasks)
             await until(lambda: self._write_once("last", "1"), pause_s=0.05)
             await until(lambda: self._missing() == [], pause_s=0.05)

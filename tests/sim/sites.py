@@ -11,7 +11,7 @@ from tests.sim.world import PORT, Machine, World
 class Site(World):
     """The machines of one cluster. All else that is asked of it is the world's: time, the network, counters.
 
-    Clients and judges that are given a site see its machines alone. Faults are the world's, and hit those of all sites.
+    Clients and checkers of a site see its machines alone. Faults are the world's, and hit those of all sites.
     """
 
     def __init__(self, whole: World, name: str, *, settings: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from odradek.common.errors import OdradekError
 from tests.sim.clients import RETRY_S
 from tests.sim.copiers import CommittedReader, Ledger, TransactionalWriter
-from tests.sim.history import Rules, first, judge
+from tests.sim.history import Rules, find_anomalies, first
 from tests.sim.inspector import Inspector
 from tests.sim.invariants import check_disk
 from tests.sim.one_node import PROGRESS_S, Admin
@@ -148,7 +148,7 @@ class TransactionalNode(Scenario):
         """Check the history of the clients, and the disks."""
         alone = self.copies == 1
         rules = Rules(idempotent=True, read_committed=True, assigned=True, drained=True, one_coordinator=alone)
-        findings = judge(self.recorder.history, rules)
+        findings = find_anomalies(self.recorder.history, rules)
         if findings:
             self.recorder.problems.append(first(findings))
         self.recorder.problems += self.check_logs()

@@ -222,7 +222,7 @@ def test_a_first_batch_that_is_planned_again_leaves_nothing_out(odradek: str, to
     again.stop()
 
 
-def test_nothing_is_planned_between_two_topics_or_backwards(odradek: str, topic: str) -> None:
+def test_no_range_is_planned_between_two_topics_or_backwards(odradek: str, topic: str) -> None:
     create_topic(odradek, topic)
     numbered(odradek, topic, range(10))
     options = {"kafka.bootstrap.servers": odradek, "subscribe": topic, "failOnDataLoss": "false"}

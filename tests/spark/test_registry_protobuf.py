@@ -184,7 +184,7 @@ def read(values: list[Any], schema: str = SCHEMA, message: str = ORDER) -> list[
     return list(column.to_pylist())
 
 
-def test_what_is_written_is_read_again_and_by_googles_library(registry: SchemaRegistry) -> None:
+def test_written_messages_are_read_again_and_by_googles_library(registry: SchemaRegistry) -> None:
     made = framing(registry, valueSchema=SCHEMA, valueMessage=ORDER)
     values = encoded(made, EVERY, [ROW, None, dict.fromkeys(EVERY.names)])
     assert read(values) == [ROW, None, DEFAULTS]
@@ -374,7 +374,7 @@ def test_confluents_library_reads_and_writes_the_same(registry: SchemaRegistry) 
         )
 
 
-def test_what_is_written_under_spark_is_read_again(
+def test_messages_written_under_spark_are_read_again(
     spark: Any, odradek: str, topic: str, registry: SchemaRegistry
 ) -> None:
     create_topic(odradek, topic)

@@ -202,7 +202,7 @@ def test_a_type_keeps_its_namespace_and_hides_one_without() -> None:
     assert [field["type"] for field in found["fields"]][1:] == ["near.Plain", record("Town") | {"namespace": ""}]
 
 
-def test_what_is_no_schema_stays_as_it_is_and_is_refused_by_the_parser() -> None:
+def test_invalid_schemas_are_left_for_the_parser_to_refuse() -> None:
     assert whole("{", {"a": json.dumps(PLAIN)}) == "{"
     assert whole('"int"', {}) == '"int"'
     strange = '{"type": "record", "fields": [{"name": "a"}, 7, {"name": "b", "type": "shop.Plain"}], "name": "s"}'

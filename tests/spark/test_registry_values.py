@@ -98,7 +98,7 @@ def test_values_of_several_schemas_are_the_same_columns(registry: SchemaRegistry
     assert wrong == {2: f"schema {second} of the registry: value.s was written as bigint and cannot be read as int"}
 
 
-def test_what_is_no_value_of_the_registry_is_a_bad_record(registry: SchemaRegistry) -> None:
+def test_a_value_without_a_known_schema_is_a_bad_record(registry: SchemaRegistry) -> None:
     known = registry.register("visits-value", FIRST)
     json_id = registry.register("other", "{}", schemaType="JSON")
     more = registry.register("other", FIRST | {"doc": "x"}, references=[{"name": "a", "subject": "a", "version": 1}])

@@ -279,7 +279,7 @@ def test_columns_of_another_type_than_the_format_takes(registry: SchemaRegistry)
 
 
 @pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
-def test_what_is_written_under_spark_is_read_again(
+def test_rows_written_under_spark_are_read_again(
     spark: Any, odradek: str, topic: str, registry: SchemaRegistry, tmp_path: Path, delivery: str
 ) -> None:
     create_topic(odradek, topic)

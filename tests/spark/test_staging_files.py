@@ -104,9 +104,7 @@ def test_local_places(place: str, path: str) -> None:
     assert (type(system).__name__, found) == ("LocalFileSystem", path)
 
 
-def test_what_a_decided_batch_may_be_completed_from_is_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_staged_files_of_a_decided_batch_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(os.readlink(f"/proc/self/fd/{descriptor}")))
     file = Staging(str(tmp_path)).create("query/run/7", "x")
@@ -118,7 +116,7 @@ def test_what_a_decided_batch_may_be_completed_from_is_on_the_disk(
     assert not [link for link in still_open if link.startswith(str(tmp_path))]
 
 
-def test_what_the_driver_writes_itself_is_not_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_the_driver_writes_are_not_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch whose commit did not happen is staged again; and a store that is not this machine's has no files here."""
     flushed: list[int] = []
     monkeypatch.setattr(os, "fsync", flushed.append)

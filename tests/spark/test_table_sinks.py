@@ -198,7 +198,7 @@ def test_a_gate_before_a_table_is_refused(store: Store) -> None:
 
 
 @ALL
-def test_nothing_is_overwritten(store: Store) -> None:
+def test_the_output_mode_overwrite_is_refused(store: Store) -> None:
     with pytest.raises(OptionError, match=r"sink does not overwrite; use the output mode append$"):
         stream_writer(store.options, ROWS, True)
 

@@ -60,7 +60,7 @@ def test_a_driver_that_dies_at_a_step_is_made_up_for(query: Query, step: str, af
     query.check(3)
 
 
-def test_what_brokers_have_ended_before_the_decision_is_repaired(query: Query) -> None:
+def test_transactions_ended_by_brokers_before_the_decision_are_repaired(query: Query) -> None:
     tasks = query.tasks(0, "run")
     query.terminate(tasks[:1])
     assert query.driver().commit(query.batch(0, "run", tasks))
@@ -76,7 +76,7 @@ def test_what_brokers_have_ended_before_the_decision_is_repaired(query: Query) -
 @pytest.mark.parametrize(
     "part", [pytest.param(decided.PART_OF_TIMEOUT, id="at once", marks=SLOW), pytest.param(0, id="in parts")]
 )
-def test_what_brokers_have_ended_between_the_ends_is_repaired_once(
+def test_transactions_ended_by_brokers_amid_the_ends_are_repaired_once(
     query: Query, step: str, after: bool, part: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One had ended, and its id was used again; of the other the rows are written by a run that dies, and the next."""
@@ -275,7 +275,7 @@ def test_staged_rows_that_are_gone_are_named_and_may_come_back(ours: Query) -> N
     ours.check(1)
 
 
-def test_what_may_be_there_and_is_not_known_is_not_written_twice(ours: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_may_be_there_are_not_written_twice(ours: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = dies(ours, 0, "first", "end", after=True)
     ours.terminate(tasks[:1])
     driver = ours.driver()
@@ -287,7 +287,7 @@ def test_what_may_be_there_and_is_not_known_is_not_written_twice(ours: Query, mo
     ours.check(1)
 
 
-def test_what_is_decided_is_not_abandoned(ours: Query) -> None:
+def test_a_decided_batch_is_not_abandoned(ours: Query) -> None:
     """Spark also says that a batch has failed where only the answer to its commit was lost."""
     tasks = dies(ours, 0, "first", "end", after=True)
     for task in tasks:
@@ -300,7 +300,7 @@ def test_what_is_decided_is_not_abandoned(ours: Query) -> None:
     ours.check(1)
 
 
-def test_what_a_failed_batch_has_written_is_aborted_at_once(ours: Query) -> None:
+def test_rows_of_a_failed_batch_are_aborted_at_once(ours: Query) -> None:
     ours.driver().abandon(ours.tasks(0, "run"), 0)
     assert read_committed(ours.bootstrap, ours.topic, PARTITIONS) == []
     ours.run(0, "another")

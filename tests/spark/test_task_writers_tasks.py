@@ -61,7 +61,9 @@ def test_attempts_that_lost_are_fenced_before_the_decision(query: Query) -> None
     query.check(2)
 
 
-def test_what_cannot_be_fenced_is_left_to_its_time_out(ours: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_that_cannot_be_fenced_is_left_to_its_timeout(
+    ours: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lost = ours.task(0, "before", 0)
     driver = ours.driver()
 
@@ -226,7 +228,7 @@ def test_tasks_of_a_batch_that_is_decided_write_nothing(ours: Query) -> None:
         made.commit([Handed(task._replace(batch_id=1), is_known=True) for task in tasks], 1)
 
 
-def test_what_a_task_says_of_its_partitions_is_bounded(ours: Query) -> None:
+def test_the_partitions_that_a_task_reports_are_bounded(ours: Query) -> None:
     topic = f"{ours.topic}-wide"
     create_topic(ours.bootstrap, topic, 40)
     made = sink(ours, KEY_AND_VALUE, topic=topic)
@@ -264,7 +266,7 @@ def test_a_process_that_is_ended_leaves_its_file_to_the_batch(ours: Query, monke
     assert [path for path in ours.folder.rglob("*") if path.is_file()] == []
 
 
-def test_it_is_said_once_that_tasks_have_no_order_among_them(ours: Query, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_warning_says_that_tasks_have_no_order_among_them(ours: Query, caplog: pytest.LogCaptureFixture) -> None:
     made = sink(ours, KEY_AND_VALUE)
     tasks = [Task(ours.id, "run", 0, number, number) for number in range(2)]
     apart = [Handed(task, [TopicPartition(ours.topic, task.partition_id)]) for task in tasks]

@@ -228,7 +228,7 @@ def test_the_abort_of_a_refused_batch_waits_a_short_time(
     assert [each.key_type for each in played.asked(ApiKey.FIND_COORDINATOR)] == [0, 1, 1]
 
 
-def test_what_was_not_attempted_does_not_hide_a_lost_transaction(played: PlayedCluster) -> None:
+def test_operations_not_attempted_do_not_hide_a_lost_transaction(played: PlayedCluster) -> None:
     """A coordinator that refuses one partition answers for the others that they were not attempted."""
     answers = [(ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.PRODUCER_FENCED), (ErrorCode.NONE, ErrorCode.NONE)]
 

@@ -37,7 +37,9 @@ from tests.unit.coordinator.test_group_transactions import Offsets
 from tests.unit.coordinator.test_group_transactions import (
     test_members_of_a_consumer_group_commit_in_their_epoch as epochs,
 )
-from tests.unit.coordinator.test_lost_answers import test_what_a_member_is_to_give_up_is_sent_until_it_has as sent_again
+from tests.unit.coordinator.test_lost_answers import (
+    test_partitions_to_revoke_are_sent_until_the_member_has_revoked_them as sent_again,
+)
 from tests.unit.log import test_replicated
 
 BY_TEST: dict[str, Callable[[], None]] = {

@@ -368,7 +368,7 @@ async def test_a_shard_has_one_timer_however_often_its_next_deadline_moves(
     assert timers[-1].when() <= loop.time() + 100
 
 
-async def test_nothing_is_answered_before_it_is_committed(node: Node) -> None:
+async def test_requests_are_answered_after_their_commit(node: Node) -> None:
     node.log.committed.clear()
     committing = asyncio.ensure_future(node.commit(9))
     await asyncio.sleep(0.01)

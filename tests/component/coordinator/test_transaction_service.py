@@ -402,7 +402,7 @@ async def test_a_transaction_lasts_no_longer_than_is_allowed(
     await node.service.keep_prepared("x", 900_000, None, two_phase=False)
 
 
-async def test_what_is_listed_and_described_of_transactions(node: Node) -> None:
+async def test_transactions_are_listed_and_described(node: Node) -> None:
     service, request = node.service, await node.begin()
 
     async def listed(pattern: str | None) -> list[str]:

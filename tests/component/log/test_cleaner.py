@@ -30,7 +30,7 @@ from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from odradek.replica.failback import may_be_compacted
-from tests.support.models.compaction_story import kept_records
+from tests.support.models.compacted_log import kept_records
 
 NOW_MS = 1_767_225_600_000
 

@@ -223,7 +223,7 @@ async def test_a_connection_that_ends_is_reported_and_made_again(fetching: Fetch
     assert (fetching.reached, fetching.lost, fetching.manager.failed_count) == ([LEADER, LEADER], [LEADER], 1)
 
 
-async def test_nothing_is_sent_once_the_connection_is_lost(
+async def test_no_request_is_sent_on_a_lost_connection(
     fetching: Fetching, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error of such a request would be raised nowhere, and be logged once its future is collected."""

@@ -22,7 +22,7 @@ from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from odradek.server.background.cleaning import CleaningJobs
-from tests.support.models.compaction_story import kept_records
+from tests.support.models.compacted_log import kept_records
 from tests.support.waiting import PATIENCE_S, eventually_async
 
 NOW_MS = 1_767_225_600_000

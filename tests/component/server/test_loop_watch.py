@@ -37,7 +37,7 @@ async def test_work_that_holds_the_loop_is_seen() -> None:
         await watch.stop()
 
 
-async def test_nothing_is_looked_at_that_is_not_shown() -> None:
+async def test_no_look_is_taken_for_a_metric_that_is_not_shown() -> None:
     watch = LoopWatch(time.perf_counter_ns, time.thread_time_ns, is_shown=False)
     watch.start()
     hold_up()

@@ -232,7 +232,7 @@ class TestBothWays:
 
         run(test())
 
-    def test_nothing_is_sent_before_it_is_flushed(self, run: Run, data: Data, kind: type[ResponseWriter]) -> None:
+    def test_bytes_are_sent_by_the_flush(self, run: Run, data: Data, kind: type[ResponseWriter]) -> None:
         async def test() -> None:
             sender, peer = await connected(kind)
             sender.outbound.add([b"one", b"", b"two"])

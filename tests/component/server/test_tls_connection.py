@@ -76,7 +76,7 @@ def tls_objects() -> int:
 
 # On the loop that a node has; the version that ends without close_notify, and handshakes that fail.
 @pytest.mark.parametrize("ends", ["a connection", "a handshake"])
-def test_what_tls_had_of_a_peer_goes_with_it(tmp_path: Path, ends: str) -> None:
+def test_tls_state_of_a_peer_is_freed_with_the_connection(tmp_path: Path, ends: str) -> None:
     """Python's collector looks at what is old once in a million objects: until then a flood would keep its memory."""
     trusting = trusting_client()
     trusting.maximum_version = ssl.TLSVersion.TLSv1_2

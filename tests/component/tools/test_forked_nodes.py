@@ -31,14 +31,14 @@ def started(forks: Forks, output: Path, command: list[str]) -> ForkedProcess:
         return forks.start(command, node_environment(), file)
 
 
-def test_it_ends_as_the_command_does(own_forks: Forks, tmp_path: Path) -> None:
+def test_a_forked_node_ends_as_the_command_does(own_forks: Forks, tmp_path: Path) -> None:
     forked = started(own_forks, tmp_path / "forked.txt", NO_LISTENER).wait(PATIENCE_S)
     done = subprocess.run(NO_LISTENER, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=node_environment())
     assert (forked, (tmp_path / "forked.txt").read_bytes()) == (done.returncode, done.stdout)
     assert done.stdout.startswith(b"odradek: listeners:")
 
 
-def test_it_has_its_own_pid_folder_and_output(tmp_path: Path) -> None:
+def test_a_forked_node_has_its_own_pid_folder_and_output(tmp_path: Path) -> None:
     with Node(tmp_path) as node:
         process = Path(f"/proc/{node.pid}")
         assert b"fork_server" in (process / "cmdline").read_bytes()
@@ -48,7 +48,7 @@ def test_it_has_its_own_pid_folder_and_output(tmp_path: Path) -> None:
         assert f"NSpid:\t{node.pid}" in (process / "status").read_text() and node.pid != os.getpid()
 
 
-def test_it_is_killed_and_stopped(tmp_path: Path) -> None:
+def test_a_forked_node_is_killed_and_stopped(tmp_path: Path) -> None:
     node = Node(tmp_path).start()
     process = node.process
     assert isinstance(process, ForkedProcess) and process.poll() is None
@@ -77,7 +77,7 @@ def test_limits_are_those_of_the_test(own_forks: Forks, tmp_path: Path) -> None:
         process.wait(PATIENCE_S)
 
 
-def test_what_is_read_at_the_start_of_python_needs_a_command(own_forks: Forks) -> None:
+def test_variables_read_at_the_start_of_python_need_a_command(own_forks: Forks) -> None:
     assert own_forks.can_start(NO_LISTENER, node_environment())
     assert not own_forks.can_start(NO_LISTENER, {**node_environment(), "PYTHONHASHSEED": "7"})
     assert not own_forks.can_start([sys.executable, "-c", "pass"], node_environment())

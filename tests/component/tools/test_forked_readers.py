@@ -51,7 +51,7 @@ def connected(spark: socket.socket) -> tuple[socket.socket, int]:
     return connection, int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
 
 
-def test_it_has_what_spark_gave_it_and_ends_with_its_connection(
+def test_a_forked_reader_has_sparks_files_and_ends_with_its_connection(
     python: str, spark: socket.socket, tmp_path: Path
 ) -> None:
     with started(python, spark, tmp_path) as process:

@@ -43,7 +43,7 @@ def test_of_another_file():
 """
 
 
-def test_what_is_left_open_fails_its_test_or_the_last_of_its_file(tmp_path: Path) -> None:
+def test_an_open_file_fails_its_test_or_the_last_of_its_module(tmp_path: Path) -> None:
     (tmp_path / "test_a_planted.py").write_text(PLANTED)
     (tmp_path / "test_b_planted.py").write_text(OTHER)
     command = [

@@ -10,9 +10,9 @@ import pytest
 from tests.mutants.changes import changes, mutant
 from tests.mutants.marks import with_marks
 from tests.mutants.rooms import ROOMS, Room
-from tests.mutants.runs import Clean, RunError, clean_run, judge
+from tests.mutants.runs import Clean, RunError, clean_run, verdict_of
 from tests.mutants.samples import equivalents, of_line, places, sample, stale_equivalents, unentered
-from tests.mutants.simulated import Boxes, boxes, judge_by_worlds, unseen
+from tests.mutants.simulated import Boxes, boxes, unseen, verdict_of_worlds
 
 SUMS = '''"""Sums."""
 
@@ -146,7 +146,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Clean]:
 
 def outcome(small: tuple[Path, Clean], change: str) -> tuple[str, str]:
     folder, clean = small
-    verdict = judge(clean, "sums", folder / "sums.py", mutant(SUMS, texts(SUMS).index(change)), root=folder)
+    verdict = verdict_of(clean, "sums", folder / "sums.py", mutant(SUMS, texts(SUMS).index(change)), root=folder)
     return verdict.outcome, verdict.by
 
 
@@ -185,10 +185,10 @@ def test_a_module_of_the_product_is_changed() -> None:
     drawn = of_line("record", "record/compression.py")
     unpacks = [each for each in drawn if each[1].function == "unpack" and each[1].after == "return None"]
     place, made = unpacks[-1]
-    assert judge(clean, place.module, place.path, made).outcome == "killed"
+    assert verdict_of(clean, place.module, place.path, made).outcome == "killed"
 
 
-def test_tests_that_fail_by_themselves_judge_nothing(tmp_path: Path) -> None:
+def test_tests_that_fail_by_themselves_give_no_verdict(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text("def test_it():\n    assert False\n")
     with pytest.raises(RunError, match="without a mutant"):
         clean_run([], ["test_it.py"], root=tmp_path)
@@ -236,10 +236,10 @@ def test_a_world_notices_what_its_clients_see() -> None:
     assert list(clean.seconds) == ["transactions 1"]
     drawn = of_line("log", "log/producer_state.py")
     seen = next(each for each in drawn if each[1].after.startswith("not (header.is_transactional and"))
-    verdict = judge_by_worlds(clean, *seen)
+    verdict = verdict_of_worlds(clean, *seen)
     assert verdict.noticed and verdict.by.startswith("transactions 1: ")
 
 
 def test_mutants_that_no_world_reaches_are_not_run() -> None:
     place, made = next(each for each in of_line("log", "log/producer_state.py") if each[1].block)
-    assert judge_by_worlds(Boxes({"transactions 1": 1.0}, {}), place, made).outcome == "no world"
+    assert verdict_of_worlds(Boxes({"transactions 1": 1.0}, {}), place, made).outcome == "no world"

@@ -84,14 +84,14 @@ def test_a_cut_one_way_is_silent_and_leaves_a_half_open_connection(joined: Ends)
             far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             far.close()  # with a reset, which is sent once
             eventually(lambda: line.half_open() == line.connections() != set())
-            line.mend()
+            line.heal()
             near.sendall(b"y")
             eventually(lambda: not line.connections(), "the answer to what it sends now ends it")
     assert line.crossed(east).cut > 0
     assert line.crossed(west).cut == 0
 
 
-def test_nothing_is_left_of_a_network_whose_test_has_failed() -> None:
+def test_the_network_of_a_failed_test_is_removed() -> None:
     def there() -> str:
         listed = (["ip", "netns"], ["ip", "-brief", "link"])
         return "".join(subprocess.run(each, capture_output=True, text=True).stdout for each in listed)

@@ -70,14 +70,14 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_what_is_missing_is_installed_in_one_call(machine: Machine) -> None:
+def test_missing_packages_are_installed_in_one_call(machine: Machine) -> None:
     said = machine.run("first", "is-there", "second", "unknown")
     assert machine.installed == ["first second"]
     assert said.splitlines()[0] == "Installing with apt-get what tests need: first second unknown"
     assert "does not know unknown" in said
 
 
-def test_nothing_is_asked_of_apt_where_all_is_there(machine: Machine) -> None:
+def test_apt_is_not_called_where_all_packages_are_installed(machine: Machine) -> None:
     assert machine.run("is-there") == ""
     assert not machine.calls.exists()
 

@@ -27,7 +27,7 @@ public class CopyExactlyOnce {
             try {
                 copy(bootstrap, from, to, name, protocol);
             } catch (KafkaException error) {
-                System.err.println("begins anew: " + error);
+                System.err.println("begins again: " + error);
             }
         }
     }

@@ -31,7 +31,7 @@ public class CountVisits {
             .to("streams-counts");
         try (KafkaStreams streams = new KafkaStreams(builder.build(), config)) {
             streams.start();
-            System.in.read(); // until whoever started us has seen enough
+            System.in.read(); // until the test ends this process
             streams.close(Duration.ofSeconds(30));
             System.out.println("ended as " + streams.state());
         }

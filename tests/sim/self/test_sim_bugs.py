@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.judge_bench import is_too_slow
+from bench.checker_bench import is_too_slow
 from tests.sim import __main__ as command
 from tests.sim import bugs
 from tests.sim.bugs import ALL_BUGS, IN_TABLE, BrokenBugError, HangError, Measure, measure, problem_of, world_of
@@ -111,7 +111,7 @@ def test_shrinking_without_a_seed_is_refused(
     assert line.endswith("$(if $(SHRINK),--shrink) $(if $(WITHOUT),--without '$(WITHOUT)')")
 
 
-def test_a_judge_that_is_too_slow_is_reported() -> None:
+def test_a_checker_that_is_too_slow_is_reported() -> None:
     assert not is_too_slow(1_000_000, 19.9)
     assert is_too_slow(1_000_000, 20.0)
     assert is_too_slow(1_000, 0.02)

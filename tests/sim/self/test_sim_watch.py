@@ -50,7 +50,7 @@ class Scene:
         return self.partition.log
 
     def tail(self) -> bytearray:
-        """The bytes of the active segment, as they lie on the disk."""
+        """The bytes of the active segment, as they are on the disk."""
         return self.machine.disk.seen(self.log.segments[-1].path)
 
 

@@ -31,7 +31,7 @@ from odradek.record.builder import build_batch
 from odradek.record.reader import read_batches, read_records
 from odradek.record.record import Record
 from tests.support.clients.wire import Wire
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import eventually
 
 _numbers = itertools.count(1)
 NO_ID = UUID(int=0)
@@ -115,10 +115,8 @@ class Calls(Wire):
         return topic
 
     def wait_for_leaders(self, topic: str, partitions: int) -> None:
-        """Wait until a topic's partitions answer; ours do at once, Kafka's when the broker has heard of them."""
-        deadline = time.monotonic() + PATIENCE_S
-        while any(self.list_end(topic, number) < 0 for number in range(partitions)) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        """Wait until a topic's partitions answer; ours do at once, Kafka's when the broker has replayed them."""
+        eventually(lambda: all(self.list_end(topic, number) >= 0 for number in range(partitions)), topic)
 
     def list_end(self, topic: str, partition: int = 0, timestamp: int = -1) -> int:
         """The offset that ListOffsets gives for a time, -1 by default: the end; -1 also for any error."""
@@ -141,7 +139,7 @@ class Calls(Wire):
         return found
 
     def fill(self, topic: str, count: int, size_bytes: int = 100, partition: int = 0) -> list[bytes]:
-        """`count` batches of one record with that much value; returns them as they lie in the log."""
+        """`count` batches of one record with that much value; returns them as they are in the log."""
         stored = []
         for number in range(count):
             data = batch(bytes([number % 256]) * size_bytes)
@@ -167,13 +165,13 @@ class Calls(Wire):
         assert not any(error_codes(answer)), answer
 
     def request_until_loaded(self, api_key: ApiKey, version: int, request: Any) -> Any:
-        """Ask again while a coordinator loads, as Kafka's do for a moment after the start."""
-        answer = self.request(api_key, version, request)
-        deadline = time.monotonic() + PATIENCE_S
-        while LOADING & set(error_codes(answer)) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        """The response once the coordinator has loaded; Kafka's load for a moment after the start."""
+
+        def loaded() -> Any:
             answer = self.request(api_key, version, request)
-        return answer
+            return None if LOADING & set(error_codes(answer)) else answer
+
+        return eventually(loaded, api_key)
 
     def fetch(self, *topics: FetchTopic, version: int = 12, **fields: Any) -> FetchResponse:
         """One Fetch; does not wait where `max_wait_ms` is not given."""

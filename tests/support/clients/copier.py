@@ -15,7 +15,7 @@ ABORT_EVERY = 7
 
 
 def copy(bootstrap: str, source: str, target: str, name: str, protocol: str) -> None:
-    """Copy until something fails that only a new producer mends; `protocol` is group.protocol.
+    """Copy until something fails that only a new producer gets past; `protocol` is group.protocol.
 
     Raises:
         KafkaException.

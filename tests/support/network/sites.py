@@ -169,7 +169,7 @@ class Line:
         """Drop all packets from now on, of one sender or of both, also those under way; no end gets an error."""
         self.change(sender, is_cut=True)
 
-    def mend(self) -> None:
+    def heal(self) -> None:
         """Packets pass again."""
         self.change(is_cut=False)
 

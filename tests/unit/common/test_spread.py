@@ -15,7 +15,7 @@ def test_numbers_are_counted_within_their_bounds() -> None:
     assert found.sum == 1166 and found.labels == (("api", "Fetch"),)
 
 
-def test_what_was_folded_is_kept_and_zeros_are_added() -> None:
+def test_folded_values_are_kept_and_zeros_are_added() -> None:
     spread = durations()
     for _ in range(FOLD_AT):
         assert not spread.is_due

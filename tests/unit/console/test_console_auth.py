@@ -117,7 +117,7 @@ def test_sessions_that_are_not_used_make_room_first(monkeypatch: pytest.MonkeyPa
     assert sessions.find(idle) is None
 
 
-def test_what_a_user_does_on_an_open_page_is_use() -> None:
+def test_actions_on_an_open_page_keep_the_session() -> None:
     clock = Clock()
     sessions = Sessions(clock)
     token = sessions.begin("alice")

@@ -72,7 +72,7 @@ def test_one_cluster_of_the_command_is_read_only() -> None:
         ("[clusters.'a b']\nbootstrap='a:1'", "a name has letters"),
     ],
 )
-def test_what_is_wrong_gets_a_line(tmp_path: Path, text: str, line: str) -> None:
+def test_a_wrong_file_gets_one_line(tmp_path: Path, text: str, line: str) -> None:
     with pytest.raises(ConfigError) as refused:
         read_clusters(write(tmp_path, text))
     assert line in str(refused.value)

@@ -23,7 +23,7 @@ SNAPSHOT = Snapshot(
 )
 
 
-def test_what_is_typed_is_read() -> None:
+def test_fields_are_parsed() -> None:
     assert parse_partitions("") == parse_names(" , ") == []
     assert parse_names(" b, a,b ") == ["b", "a"]
     assert parse_partitions(" 2, 0,2 ") == [0, 2]
@@ -60,7 +60,7 @@ def test_what_is_typed_is_read() -> None:
         (lambda: parse_move(None, "t", "0", "1"), "there is no partition t-0"),
     ],
 )
-def test_what_cannot_be_read_gets_a_line(read: Callable[[], object], line: str) -> None:
+def test_a_field_that_cannot_be_parsed_gets_one_line(read: Callable[[], object], line: str) -> None:
     with pytest.raises(BrowseError, match=line):
         read()
 

@@ -41,7 +41,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
         ("POST", '4217["event",{"id":1}]', True),
     ],
 )
-async def test_what_a_page_asks_by_itself_is_no_use(method: str, body: str, *, goes_on: bool) -> None:
+async def test_polling_does_not_keep_the_session(method: str, body: str, *, goes_on: bool) -> None:
     clock = Clock()
     sessions = Sessions(clock)
     guard = Guard(application, sessions, Attempts(clock), users=None, hosts=(), secure=False)

@@ -199,6 +199,6 @@ def test_without_a_refresh_token_the_session_ends_with_the_token() -> None:
     assert found.why == sessions.why_over(renewed) == ""
 
 
-def test_what_an_issuer_gave_is_not_printed() -> None:
+def test_tokens_of_an_issuer_are_not_printed() -> None:
     assert "a.b.c" not in repr(session(grant("secret")))
     assert "secret" not in repr(session(grant("secret")))

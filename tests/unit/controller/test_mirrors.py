@@ -57,7 +57,7 @@ def test_a_topic_that_exists_becomes_no_mirror(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state", "__cluster_metadata", "."])
-def test_what_the_cluster_itself_writes_becomes_no_mirror(harness: Harness, topic: str) -> None:
+def test_an_internal_topic_cannot_become_a_mirror(harness: Harness, topic: str) -> None:
     assert alter(harness, (f"mirror.{topic}", "active")) == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
@@ -162,7 +162,7 @@ def test_a_promotion_is_for_good(harness: Harness, change: tuple[str, str | None
     assert settings_of(harness) == before
 
 
-def test_what_is_not_promoted(harness: Harness) -> None:
+def test_promotions_that_are_refused(harness: Harness) -> None:
     assert alter(harness, ("mirror.t", "promoted")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert alter(harness, ("mirror.own", "promoted")) == ErrorCode.TOPIC_ALREADY_EXISTS
     harness.topic("t", [1])
@@ -206,7 +206,7 @@ FAILBACK_OF_OWN = [("mirror.own", "failback"), ("agreed.below.own", "9"), ("sour
         ("no", [("mirror.no", "failback"), ("agreed.below.no", "9"), ("source.id.no", ID)], None),
     ],
 )
-def test_what_is_not_failed_back(
+def test_failbacks_that_are_refused(
     harness: Harness, topic: str, changes: list[tuple[str, str]], code: ErrorCode | None
 ) -> None:
     harness.topic("t", [1])
@@ -296,7 +296,7 @@ def test_a_topic_is_not_failed_back_to_two_sources_in_turn(harness: Harness) -> 
         ({"own.from": "0", "source.id": ID.replace("7", "8")}, "west"),
     ],
 )
-def test_what_a_failback_that_was_given_up_leaves_of_a_source(given_up: dict[str, str], other: str | None) -> None:
+def test_the_source_after_a_failback_that_was_given_up(given_up: dict[str, str], other: str | None) -> None:
     settings = {mirror_key("west", "agreed.below", "t"): "9"}
     settings |= {mirror_key("west", what, "t"): text for what, text in given_up.items()}
     assert other_source(settings, "east", "t", ID) == other

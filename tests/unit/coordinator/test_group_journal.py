@@ -126,7 +126,7 @@ def test_a_refusal_counts_its_repeats_and_makes_no_group_known() -> None:
     assert [(each["kind"], each["count"]) for each in timeline["events"]] == [("joined", 1), ("fenced", 500)]
 
 
-def test_nothing_grows_without_bound() -> None:
+def test_the_journal_is_bounded() -> None:
     journal = Journal()
     for n in range(2 * MAX_EVENTS_PER_GROUP):
         journal.record("one", "joined", at(n), MemberIdentity(f"m{n}"))

@@ -193,7 +193,7 @@ def test_the_commits_of_one_request_are_so_many_at_most(shard: Any, count: int, 
             assert caught.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
 
 
-def test_what_is_removed_may_be_written_in_several_batches(shard: Any) -> None:
+def test_tombstones_may_be_written_in_several_batches(shard: Any) -> None:
     """The tombstones may not fit into one batch, and no response depends on them."""
     shard.commit(1)
     shard.advance(RETENTION_MS - 700_000)
@@ -449,7 +449,7 @@ def test_each_group_of_a_deletion_is_answered_once(shard: Any) -> None:
 
 
 @pytest.mark.parametrize("by_group", [True, False])
-def test_what_a_transaction_holds_back_is_deleted_too(shard: Any, by_group: bool) -> None:
+def test_pending_offsets_of_a_transaction_are_deleted_too(shard: Any, by_group: bool) -> None:
     """An offset of an open transaction is deleted with its group, or by itself: the marker would bring it back."""
     shard.commit(1)
     key = OffsetCommitKey(group="g", topic="t", partition=1)

@@ -6,7 +6,7 @@ from odradek.coordinator.group.consumer.state import RESEND_COUNT
 from tests.support.models.consumer_shard import Box, owned, pairs
 
 
-def test_what_a_member_is_to_give_up_is_sent_until_it_has() -> None:
+def test_partitions_to_revoke_are_sent_until_the_member_has_revoked_them() -> None:
     """librdkafka, where an answer is lost to its timeout, goes on with heartbeats that say nothing."""
     box = Box()
     mine = pairs(box.beat("a"))

@@ -58,7 +58,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     made.home.disk.close()
 
 
-def test_what_every_replica_has_is_committed(machine: Machine) -> None:
+def test_records_on_every_replica_are_committed(machine: Machine) -> None:
     assert (machine.log.end_offset, machine.log.committed_offset) == (0, 0)
     assert [machine.append(3), machine.append(2)] == [3, 5]
     assert (machine.log.end_offset, machine.log.committed_offset) == (5, 0)

@@ -90,7 +90,7 @@ def test_without_a_file_brokers_are_of_this_machine_alone() -> None:
         ({"controller.quorum.voters": "x@a:1"}, "must be id@host:port"),
     ],
 )
-def test_what_cannot_be_shared_is_refused(changes: dict[str, str], problem: str) -> None:
+def test_settings_that_nodes_cannot_share_are_refused(changes: dict[str, str], problem: str) -> None:
     with pytest.raises(ConfigError) as refused:
         planned({**FILE, "advertised.listeners": "", **changes})
     assert problem in str(refused.value)

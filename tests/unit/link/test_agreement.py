@@ -53,7 +53,7 @@ def agreed(below: int, source: History, own: History) -> Agreement:
         ([1, 1, 9], [], 0),
     ],
 )
-def test_what_both_have(source: list[int], own: list[int], expected: int) -> None:
+def test_the_end_of_the_common_records(source: list[int], own: list[int], expected: int) -> None:
     assert agreed(9, History(source), History(own)).offset == expected
 
 

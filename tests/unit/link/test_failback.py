@@ -114,7 +114,7 @@ def world(mirrored: MirroredPartition, monkeypatch: pytest.MonkeyPatch) -> World
     return made
 
 
-def test_it_is_written_aside_cut_and_noted(world: World) -> None:
+def test_records_are_written_to_a_file_truncated_and_registered(world: World) -> None:
     world.round()
     assert world.end == 2
     assert world.noted == [{"odradek.link.back.cut.0.t": "2@12"}]
@@ -157,7 +157,7 @@ def test_a_leadership_that_ends_as_it_is_written_aside_cuts_nothing(world: World
     assert world.noted == []
 
 
-def test_what_cannot_be_written_aside_is_not_cut(world: World) -> None:
+def test_records_that_cannot_be_written_to_a_file_are_not_truncated(world: World) -> None:
     def full() -> None:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "No space left")
 
@@ -264,7 +264,7 @@ def test_a_log_with_gaps_below_the_cut_was_compacted(world: World) -> None:
     assert (log.log_start_offset, world.end) == (0, 0)
 
 
-def test_what_was_written_aside_is_known_after_a_restart(world: World) -> None:
+def test_the_file_of_a_failback_is_known_after_a_restart(world: World) -> None:
     world.round()
     partition = world.mirrored.partition
     assert world.mirrored.cut is not None

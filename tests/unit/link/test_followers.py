@@ -173,7 +173,7 @@ def rule(name: str, pattern: int = PatternType.LITERAL, kind: int = AclResourceT
     )
 
 
-async def test_what_is_revoked_goes_though_another_cannot_be_made() -> None:
+async def test_a_revoked_acl_is_deleted_though_another_cannot_be_created() -> None:
     source, link = AnsweringSource(), link_with("t")
     deleted: list[str | None] = []
     source.acls = [rule("new")]

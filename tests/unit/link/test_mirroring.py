@@ -43,7 +43,7 @@ def test_the_sources_epochs_are_kept_below_ours(mirrored: MirroredPartition) -> 
     assert (asked.fetch_offset, asked.last_fetched_epoch, asked.current_leader_epoch) == (4, 5, 5)
 
 
-def test_nothing_is_fetched_of_an_epoch_above_ours(mirrored: MirroredPartition) -> None:
+def test_no_record_of_a_later_leader_epoch_is_fetched(mirrored: MirroredPartition) -> None:
     assert mirrored.is_ready
     mirrored.source_epoch = 8
     assert not mirrored.is_ready

@@ -8,7 +8,7 @@ from odradek.link.pauses import REFRESH_MS, Pauses
 from tests.support.models.batches import NOW_MS
 
 
-def test_what_the_source_keeps_refusing_is_asked_less_and_less(mirrored: MirroredPartition) -> None:
+def test_the_pause_grows_while_the_source_refuses(mirrored: MirroredPartition) -> None:
     pauses = Pauses()
     assert pauses.next_ms([]) < REFRESH_MS
     assert pauses.next_ms([mirrored]) == REFRESH_MS
@@ -24,7 +24,7 @@ def test_what_the_source_keeps_refusing_is_asked_less_and_less(mirrored: Mirrore
     assert seen[-10:] == [REFRESH_MS] * 10
 
 
-def test_what_stopped_or_goes_on_again_is_looked_at_each_second(mirrored: MirroredPartition) -> None:
+def test_the_pause_of_a_stopped_partition_is_not_increased(mirrored: MirroredPartition) -> None:
     pauses = Pauses()
     mirrored.wait(Why.MOVING, "the source's leader moves", NOW_MS)
     first = pauses.next_ms([mirrored])

@@ -45,7 +45,7 @@ def test_an_epoch_that_leaves_no_room_is_refused() -> None:
     assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_nothing_is_raised_for_a_source_that_never_moved() -> None:
+def test_the_leader_epoch_of_an_unmoved_source_is_not_raised() -> None:
     assert changes_of(mirror(), at_source(0)) == {}
     assert changes_of(mirror(source_id=None), at_source(0)) == {"odradek.link.west.source.id.t": str(ID)}
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.log.compaction.cleaning import MAX_GROUP_SEGMENTS, SegmentPlan, group_segments
-from tests.support.models.compaction_story import CODECS, RETENTION_MS, Story, kept_batches, kept_records
+from tests.support.models.compacted_log import CODECS, RETENTION_MS, CompactedLog, kept_batches, kept_records
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"", b"d" * 130])
 PAIRS = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=3)), min_size=1, max_size=4)
@@ -23,49 +23,49 @@ STEPS = st.one_of(
 )
 
 
-def play(story: Story, steps: list[tuple[Any, ...]]) -> None:
+def play(compacted: CompactedLog, steps: list[tuple[Any, ...]]) -> None:
     for name, *arguments in steps:
         if name == "append":
             pairs, codec, producer_id = arguments
-            story.append(pairs, codec=codec, producer_id=producer_id)
+            compacted.append(pairs, codec=codec, producer_id=producer_id)
         elif name == "transact":
             pairs, codec, producer_id = arguments
-            story.in_transaction(producer_id, pairs, codec)
+            compacted.in_transaction(producer_id, pairs, codec)
         elif name == "end":
             commit, producer_id = arguments
-            story.end_transaction(producer_id, commit=commit)
+            compacted.end_transaction(producer_id, commit=commit)
         elif name == "roll":
-            story.roll()
+            compacted.roll()
         elif name == "wait":
-            story.now_ms += arguments[0]
-        elif story.clean():
-            story.check()
-            story.check_view()
+            compacted.now_ms += arguments[0]
+        elif compacted.clean():
+            compacted.check()
+            compacted.check_view()
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, max_size=40), st.sampled_from([300, 1000, 1 << 20]), st.sampled_from([400, 1 << 20]))
 def test_random_logs_keep_what_is_promised(steps: list[tuple[Any, ...]], table_bytes: int, segment_bytes: int) -> None:
-    story = Story(table_bytes=table_bytes, segment_bytes=max(segment_bytes, 2000))
-    play(story, steps)
+    compacted = CompactedLog(table_bytes=table_bytes, segment_bytes=max(segment_bytes, 2000))
+    play(compacted, steps)
     # However it was left, it can be cleaned to the end, and then again when all horizons have passed.
     for producer_id in (8, 9):
-        story.end_transaction(producer_id, commit=True)
+        compacted.end_transaction(producer_id, commit=True)
     # While a producer is remembered, its last batch stays, emptied, and with it the marker of its last transaction.
-    story.log.producers.expire(0, 0)
-    story.log.producers.expire(0, 0)
+    compacted.log.producers.expire(0, 0)
+    compacted.log.producers.expire(0, 0)
     for _ in range(4):
-        story.append([(b"z", b"1")])
-        story.roll()
-        while story.clean():
-            story.check()
-            story.check_view()
-        story.now_ms += RETENTION_MS
-    assert len(kept_records(story.log)) <= 6 + 1, "one record for each key, at most, and the active segment"
-    headers = [header for header, _ in kept_batches(story.log)]
+        compacted.append([(b"z", b"1")])
+        compacted.roll()
+        while compacted.clean():
+            compacted.check()
+            compacted.check_view()
+        compacted.now_ms += RETENTION_MS
+    assert len(kept_records(compacted.log)) <= 6 + 1, "one record for each key, at most, and the active segment"
+    headers = [header for header, _ in kept_batches(compacted.log)]
     data = {header.base_offset for header in headers if header.is_transactional and not header.is_control}
     markers = {header.base_offset for header in headers if header.is_control and header.record_count}
-    of_data = {each.marker_offset for each in story.transactions if any(base in data for base, _ in each.batches)}
+    of_data = {each.marker_offset for each in compacted.transactions if any(base in data for base, _ in each.batches)}
     assert markers == of_data, "a marker stays for as long as its data"
 
 

@@ -10,15 +10,15 @@ import pytest
 
 from odradek.common.errors import OdradekError
 from tests.sim.planted import Bug
-from tests.support.models.compaction_story import CODECS, RETENTION_MS, Story
+from tests.support.models.compacted_log import CODECS, RETENTION_MS, CompactedLog
 from tests.support.planted.compaction_bugs import AT_DEATH, IN_PEACE
 from tests.unit.log.test_compaction import play
 from tests.unit.log.test_compaction_crashes import ABORTING, crash_at
 
-STORIES = 400
+LOGS = 400
 DEATH_SEEDS = (0, ABORTING, ABORTING + 21, 1, ABORTING + 1, ABORTING + 11)
 MOST_CHANGES = 60
-# The seed or the story that finds a bug first, if that is late. After a change of compaction it may be another one.
+# The seed or the compacted that finds a bug first, if that is late. After a change of compaction it may be another one.
 FOUND_BY_STORY = {"segment's end lost": 146}
 FOUND_BY_DEATH = {
     "swap without fsync": (ABORTING, 4, True),
@@ -51,43 +51,43 @@ def random_steps(random: Random) -> list[tuple[Any, ...]]:
     return steps
 
 
-def one_story(seed: int) -> None:
+def clean_one_log(seed: int) -> None:
     random = Random(seed)
-    story = Story(table_bytes=random.choice([300, 1 << 20]), segment_bytes=random.choice([2000, 1 << 20]))
-    play(story, random_steps(random))
+    compacted = CompactedLog(table_bytes=random.choice([300, 1 << 20]), segment_bytes=random.choice([2000, 1 << 20]))
+    play(compacted, random_steps(random))
     for producer_id in (8, 9):
-        story.end_transaction(producer_id, commit=True)
+        compacted.end_transaction(producer_id, commit=True)
     for _ in range(4):
-        story.append([(b"z", b"1")])
-        story.roll()
-        while story.clean():
-            story.check()
-            story.check_view()
-        story.now_ms += RETENTION_MS
+        compacted.append([(b"z", b"1")])
+        compacted.roll()
+        while compacted.clean():
+            compacted.check()
+            compacted.check_view()
+        compacted.now_ms += RETENTION_MS
     # By now the retention of every kept tombstone is over.
-    last = story.last_of_keys(story.log.cleaned_offset)
-    story.check_gone([each.offset for each in last.values() if each.value is None])
+    last = compacted.last_of_keys(compacted.log.cleaned_offset)
+    compacted.check_gone([each.offset for each in last.values() if each.value is None])
 
 
 def ids(bugs: tuple[Bug, ...]) -> list[str]:
     return [bug.name.replace(" ", "-") for bug in bugs]
 
 
-def test_no_story_fails_without_a_bug() -> None:
+def test_no_log_fails_without_a_bug() -> None:
     for seed in range(40):
-        one_story(seed)
+        clean_one_log(seed)
 
 
 @pytest.mark.parametrize("bug", IN_PEACE, ids=ids(IN_PEACE))
 def test_random_logs_find_a_planted_bug(bug: Bug) -> None:
     with bug.planted():
         known = FOUND_BY_STORY.get(bug.name, 0)
-        for seed in dict.fromkeys([known, *range(STORIES)]):
+        for seed in dict.fromkeys([known, *range(LOGS)]):
             try:
-                one_story(seed)
+                clean_one_log(seed)
             except (AssertionError, OdradekError):
                 return
-    pytest.fail(f"{bug.name}: {STORIES} stories did not find it")
+    pytest.fail(f"{bug.name}: {LOGS} logs did not find it")
 
 
 def finds(seed: int, change: int, power: bool) -> bool:

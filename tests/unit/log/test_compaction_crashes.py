@@ -11,20 +11,20 @@ import pytest
 
 from tests.sim.disk import DiskFaults
 from tests.support.disks.crashing import Crash, CrashingDisk
-from tests.support.models.compaction_story import CODECS, DIRECTORY, RETENTION_MS, START_MS, Story
+from tests.support.models.compacted_log import CODECS, DIRECTORY, RETENTION_MS, START_MS, CompactedLog
 
 # The first seed whose transactions are aborted, and whose segments hold more keys than a cleaning has memory for.
 ABORTING = 100
 
 
-def prepared(seed: int) -> tuple[Story, CrashingDisk]:
+def prepared(seed: int) -> tuple[CompactedLog, CrashingDisk]:
     """A log of several segments, groups and kinds of batches, durable, next to be cleaned."""
     random = Random(seed)
     disk = CrashingDisk(Random(seed), DiskFaults(), lambda: START_MS)
     if is_aborting := seed >= ABORTING:
-        story = Story(disk, segment_bytes=1 << 20, table_bytes=300)
+        compacted = CompactedLog(disk, segment_bytes=1 << 20, table_bytes=300)
     else:
-        story = Story(disk, segment_bytes=1200, table_bytes=random.choice([600, 1 << 20]))
+        compacted = CompactedLog(disk, segment_bytes=1200, table_bytes=random.choice([600, 1 << 20]))
     for step in range(20):
         pairs = [
             (random.choice([b"a", b"b", b"c", b"d"]), random.choice([None, b"%d" % step]))
@@ -33,27 +33,27 @@ def prepared(seed: int) -> tuple[Story, CrashingDisk]:
         codec = random.choice(CODECS)
         kind = random.random()
         if kind < (0.1 if is_aborting else 0.5):
-            story.append(pairs, codec=codec, producer_id=random.choice([-1, 7]))
+            compacted.append(pairs, codec=codec, producer_id=random.choice([-1, 7]))
         elif kind < 0.8:
-            story.in_transaction(random.choice([8, 9]), pairs, codec)
+            compacted.in_transaction(random.choice([8, 9]), pairs, codec)
         else:
-            story.end_transaction(random.choice([8, 9]), commit=not is_aborting and random.random() < 0.5)
+            compacted.end_transaction(random.choice([8, 9]), commit=not is_aborting and random.random() < 0.5)
         if random.random() < (0.1 if is_aborting else 0.4):
-            story.roll()
-        if random.random() < 0.1 and story.clean():
-            story.check()
-            story.now_ms += RETENTION_MS
+            compacted.roll()
+        if random.random() < 0.1 and compacted.clean():
+            compacted.check()
+            compacted.now_ms += RETENTION_MS
     for producer_id in (8, 9):
-        story.end_transaction(producer_id, commit=not is_aborting and random.random() < 0.5)
-    story.append([(b"a", b"last")])
-    story.roll()
-    story.append([(b"z", b"active")])
-    story.log.flush()
+        compacted.end_transaction(producer_id, commit=not is_aborting and random.random() < 0.5)
+    compacted.append([(b"a", b"last")])
+    compacted.roll()
+    compacted.append([(b"z", b"active")])
+    compacted.log.flush()
     for name in disk.list_dir(DIRECTORY):
         if name.endswith(".deleted"):
             disk.remove(DIRECTORY / name)
     disk.sync_dir(DIRECTORY)
-    return story, disk
+    return compacted, disk
 
 
 def die(disk: CrashingDisk, *, power: bool) -> None:
@@ -64,18 +64,18 @@ def die(disk: CrashingDisk, *, power: bool) -> None:
         disk.process_died()
 
 
-def restart(story: Story, disk: CrashingDisk, recovery_point: int) -> None:
-    story.log = story.open(recovery_point=recovery_point)
+def restart(compacted: CompactedLog, disk: CrashingDisk, recovery_point: int) -> None:
+    compacted.log = compacted.open(recovery_point=recovery_point)
 
 
 def crash_at(seed: int, change: int, *, power: bool) -> bool:
     """Clean, dying before that change, then start, dying in some starts too; returns whether the cleaning died."""
     random = Random(seed * 1000 + change)
-    story, disk = prepared(seed)
-    end, recovery_point = story.log.log_end_offset, random.choice([0, story.log.recovery_point])
+    compacted, disk = prepared(seed)
+    end, recovery_point = compacted.log.log_end_offset, random.choice([0, compacted.log.recovery_point])
     disk.changes, disk.dies_before = 0, change
     try:
-        while story.clean():
+        while compacted.clean():
             continue
         died = False
     except Crash:
@@ -84,17 +84,17 @@ def crash_at(seed: int, change: int, *, power: bool) -> bool:
     for _ in range(random.randint(0, 3)):
         disk.changes, disk.dies_before = 0, random.randint(1, 12)
         try:
-            restart(story, disk, recovery_point)
+            restart(compacted, disk, recovery_point)
         except Crash:
             die(disk, power=power)
     disk.dies_before = None
-    restart(story, disk, recovery_point)
-    story.check_restarted(end)
+    restart(compacted, disk, recovery_point)
+    compacted.check_restarted(end)
     # An interrupted step can be done again, and ends well.
-    story.log.flush()
-    while story.clean():
-        story.check_view()
-    story.check()
+    compacted.log.flush()
+    while compacted.clean():
+        compacted.check_view()
+    compacted.check()
     return died
 
 

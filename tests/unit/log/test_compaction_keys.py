@@ -100,7 +100,7 @@ def test_a_table_has_room_for_what_fits_exactly() -> None:
 @pytest.mark.parametrize("deltas", [(0, 5, 9), (0, 9, 5), (0, -4, -2), (0, 63, 64), (0, 20_000, -20_000)])
 @pytest.mark.parametrize("size", [3, 54, 70, 9000])
 @pytest.mark.parametrize("marks", [(0, DEAD, 0), (DEAD, TOMBSTONE, 0), (DEAD, 0, DEAD), (0, 0, 0), (0, DEAD, DEAD)])
-def test_what_lives_of_a_batch_is_what_was_written(deltas: tuple[int, ...], size: int, marks: tuple[int, ...]) -> None:
+def test_live_records_are_those_that_were_written(deltas: tuple[int, ...], size: int, marks: tuple[int, ...]) -> None:
     records = [record(b"%d" % number, b"v" * size, delta) for number, delta in enumerate(deltas)]
     whole = build_batch(records)
     kept = [number for number, mark in enumerate(marks) if mark != DEAD]

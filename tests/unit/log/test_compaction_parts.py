@@ -24,7 +24,7 @@ from odradek.record.control import ControlType, control_batch, control_type, tra
 from odradek.record.reader import read_records
 from odradek.record.record import Record
 from tests.support.models.batches import NOW_MS, batch, header_of
-from tests.support.models.compaction_story import RETENTION_MS, Story, kept_batches
+from tests.support.models.compacted_log import RETENTION_MS, CompactedLog, kept_batches
 
 
 def test_cleanings_share_what_all_may_take() -> None:
@@ -59,17 +59,17 @@ def test_batches_of_a_segment_in_the_making_are_written_many_at_a_time(tmp_path:
 
 @pytest.mark.parametrize("read_bytes", [1, 300, 1 << 20])
 def test_pauses_are_for_all_that_is_read(read_bytes: int) -> None:
-    story = Story(segment_bytes=2000)
+    compacted = CompactedLog(segment_bytes=2000)
     for number in range(50):
-        story.append([(b"key-%d" % number, b"v" * 50)])
-    story.roll()
-    sizes = [segment.size_bytes for segment in story.log.segments[:-1]]
+        compacted.append([(b"key-%d" % number, b"v" * 50)])
+    compacted.roll()
+    sizes = [segment.size_bytes for segment in compacted.log.segments[:-1]]
     cleaner = CleanerConfig(io_buffer_bytes=read_bytes)
-    plan = make_plan(story.log, examine(story.log, story.now_ms), cleaner, story.now_ms)
+    plan = make_plan(compacted.log, examine(compacted.log, compacted.now_ms), cleaner, compacted.now_ms)
     paused: list[int] = []
-    learned = Cleaning(story.disk, plan, paused.append).build_offset_map()
+    learned = Cleaning(compacted.disk, plan, paused.append).build_offset_map()
     assert learned.read_bytes == sum(paused) == sum(sizes)
-    batch_bytes = sizes[0] // (story.log.segments.bases[1] - story.log.segments.bases[0])
+    batch_bytes = sizes[0] // (compacted.log.segments.bases[1] - compacted.log.segments.bases[0])
     assert max(paused) <= max(read_bytes + batch_bytes, 1), "no longer than one read at once"
 
 
@@ -78,22 +78,22 @@ def test_the_offset_map_ends_at_the_first_batch_without_room(missing: int, mappe
     """A batch counts by its records, without the header."""
     records = len(batch(b"v")) - HEADER_BYTES
     budget = ENTRY_BYTES + len(b"key") + 1 + ENTRY_BYTES + 1 + records
-    story = Story(table_bytes=budget - missing)
+    compacted = CompactedLog(table_bytes=budget - missing)
     for _ in range(3):
-        story.append([(b"key", b"v")])
-    story.roll()
-    built = Cleaning(story.disk, story.plan(), lambda read: None).build_offset_map()
+        compacted.append([(b"key", b"v")])
+    compacted.roll()
+    built = Cleaning(compacted.disk, compacted.plan(), lambda read: None).build_offset_map()
     assert built.end_offset == mapped
 
 
 def test_a_cleaning_counts_the_records_before_and_after() -> None:
-    story = Story()
-    story.append([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
-    story.append([(b"a", b"2")])
-    story.append([(b"c", b"2"), (b"c", b"3")])
-    story.append([(b"a", b"3")])
-    story.roll()
-    cleaning = Cleaning(story.disk, story.plan(), lambda read: None)
+    compacted = CompactedLog()
+    compacted.append([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
+    compacted.append([(b"a", b"2")])
+    compacted.append([(b"c", b"2"), (b"c", b"3")])
+    compacted.append([(b"a", b"3")])
+    compacted.roll()
+    cleaning = Cleaning(compacted.disk, compacted.plan(), lambda read: None)
     cleaning.build_offset_map()
     group = cleaning.clean(0)
     assert (group.is_changed, group.records_before, group.records_after) == (True, 7, 3)
@@ -122,7 +122,7 @@ def test_a_segment_in_the_making_takes_batches_up_to_the_largest_size(
     disk.close()
 
 
-def test_what_a_cleaning_left_that_was_given_up_is_no_part_of_the_next(tmp_path: Path) -> None:
+def test_files_of_an_aborted_cleaning_are_no_part_of_the_next(tmp_path: Path) -> None:
     disk = RealDisk(workers=1)
     files, data = FileCache(disk), batch(b"v")
     given_up = CleanedSegment(files, tmp_path, 0, index_interval_bytes=1)
@@ -139,12 +139,12 @@ def test_what_a_cleaning_left_that_was_given_up_is_no_part_of_the_next(tmp_path:
 
 
 def test_a_log_at_rest_is_neither_cleaned_nor_left_uncleaned() -> None:
-    story = Story()
-    story.append([(b"a", b"1")])
-    story.roll()
-    dirtiness = examine(story.log, story.now_ms)
+    compacted = CompactedLog()
+    compacted.append([(b"a", b"1")])
+    compacted.roll()
+    dirtiness = examine(compacted.log, compacted.now_ms)
     assert CompactionState.of(5, dirtiness) == CompactionState(
-        5, 0, story.log.segments[0].size_bytes, running=False, uncleanable=False, groups_done=0, groups=0
+        5, 0, compacted.log.segments[0].size_bytes, running=False, uncleanable=False, groups_done=0, groups=0
     )
     assert CompactionState(0, 0, 0).dirty_ratio == 0.0
     assert CompactionState(0, 30, 10).dirty_ratio == 0.25
@@ -165,65 +165,67 @@ def test_the_time_index_of_a_cleaned_segment_ends_with_its_newest_time(tmp_path:
 
 def test_a_plan_knows_aborts_whose_marker_lies_segments_behind() -> None:
     """Records that were taken back would else replace those before them, and stay."""
-    story = Story(min_compaction_lag_ms=1000)
-    story.append([(b"a", b"kept")])
-    story.in_transaction(8, [(b"a", b"taken back")], "none")
-    story.roll()
-    story.now_ms += 5000
+    compacted = CompactedLog(min_compaction_lag_ms=1000)
+    compacted.append([(b"a", b"kept")])
+    compacted.in_transaction(8, [(b"a", b"taken back")], "none")
+    compacted.roll()
+    compacted.now_ms += 5000
     for _ in range(2):
-        story.append([(b"b", b"young")])
-        story.roll()
-    story.end_transaction(8, commit=False)
-    story.roll()
-    story.append([(b"c", b"active")])
-    plan = make_plan(story.log, examine(story.log, story.now_ms), CleanerConfig(), story.now_ms)
+        compacted.append([(b"b", b"young")])
+        compacted.roll()
+    compacted.end_transaction(8, commit=False)
+    compacted.roll()
+    compacted.append([(b"c", b"active")])
+    plan = make_plan(compacted.log, examine(compacted.log, compacted.now_ms), CleanerConfig(), compacted.now_ms)
     assert len(plan.segments) == 1, "the others are too young"
     assert [(each.producer_id, each.first_offset) for each in plan.aborted] == [(8, 1)]
 
 
 def test_the_active_segment_is_closed_when_a_record_of_it_is_overdue() -> None:
-    story, usual = Story(max_compaction_lag_ms=1000), Story()
-    for each in (story, usual):
+    compacted, usual = CompactedLog(max_compaction_lag_ms=1000), CompactedLog()
+    for each in (compacted, usual):
         each.append([(b"a", b"1")])
-    overdue = [active_is_overdue(story.log, story.now_ms + later_ms) for later_ms in (0, 1000, 1001)]
+    overdue = [active_is_overdue(compacted.log, compacted.now_ms + later_ms) for later_ms in (0, 1000, 1001)]
     assert overdue == [False, False, True]
     assert not active_is_overdue(usual.log, usual.now_ms + 10**9), "without max.compaction.lag.ms it never is"
 
 
 def test_an_emptied_marker_keeps_the_epoch_that_fenced_its_producer() -> None:
     """It stays until the producer writes in that epoch: without it, a producer of an older epoch could write again."""
-    story = Story()
-    story.in_transaction(8, [(b"a", b"1")], "none")
+    compacted = CompactedLog()
+    compacted.in_transaction(8, [(b"a", b"1")], "none")
     fence = transaction_marker(
-        commit=False, producer_id=8, producer_epoch=1, coordinator_epoch=0, timestamp_ms=story.now_ms
+        commit=False, producer_id=8, producer_epoch=1, coordinator_epoch=0, timestamp_ms=compacted.now_ms
     )
-    marker = story._append(fence)
+    marker = compacted._append(fence)
 
     def cleaned() -> list[int]:
-        story.append([(b"a", b"2")])
-        story.roll()
-        story.clean()
-        story.now_ms += 10 * RETENTION_MS
-        return [header.record_count for header, _ in kept_batches(story.log) if header.base_offset == marker]
+        compacted.append([(b"a", b"2")])
+        compacted.roll()
+        compacted.clean()
+        compacted.now_ms += 10 * RETENTION_MS
+        return [header.record_count for header, _ in kept_batches(compacted.log) if header.base_offset == marker]
 
     assert [cleaned() for _ in range(5)] == [[1], [1], [0], [0], [0]]
-    producers = story.open(recovery_point=story.log.log_end_offset, clean=True).producers.producers
+    producers = compacted.open(recovery_point=compacted.log.log_end_offset, clean=True).producers.producers
     assert producers[8].producer_epoch == 1
     data = build_batch([Record(b"b", b"3")], producer_id=8, producer_epoch=1, base_sequence=0)
-    story._append(data)
+    compacted._append(data)
     assert cleaned() == []
 
 
 def test_the_end_of_a_mirror_is_never_compacted_away() -> None:
-    story = Story()
-    story.append([(b"a", b"1")])
+    compacted = CompactedLog()
+    compacted.append([(b"a", b"1")])
     end = LeaderChangeMessage(version=0, leader_id=1)
-    data = control_batch([(ControlType.LEADER_CHANGE, end)], base_offset=1, leader_epoch=0, timestamp_ms=story.now_ms)
-    story._append(data)
+    data = control_batch(
+        [(ControlType.LEADER_CHANGE, end)], base_offset=1, leader_epoch=0, timestamp_ms=compacted.now_ms
+    )
+    compacted._append(data)
     for _ in range(3):
-        story.append([(b"a", b"2")])
-        story.roll()
-        story.clean()
-        story.now_ms += 10 * RETENTION_MS
-    kept = [(header, data) for header, data in kept_batches(story.log) if header.is_control]
+        compacted.append([(b"a", b"2")])
+        compacted.roll()
+        compacted.clean()
+        compacted.now_ms += 10 * RETENTION_MS
+    kept = [(header, data) for header, data in kept_batches(compacted.log) if header.is_control]
     assert [control_type(read_records(data, header)[0]) for header, data in kept] == [ControlType.LEADER_CHANGE]

@@ -122,7 +122,7 @@ def test_a_file_that_is_there_is_not_written_over(log: Log, disk: SimDisk) -> No
     assert failback_path(log, 22, 7, TOPIC_ID).name.endswith(f".failback-7-{TOPIC_ID.hex}-2.log")
 
 
-def test_what_an_attempt_left_unfinished_is_removed(log: Log, disk: SimDisk) -> None:
+def test_files_of_an_unfinished_attempt_are_removed(log: Log, disk: SimDisk) -> None:
     names = [
         f"{front}.{5:020}.failback-{rest}"
         for front in ("t-0", "t-1")

@@ -110,7 +110,7 @@ def test_reading_outside_is_out_of_range_and_at_the_end_is_empty(home: Home) -> 
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_nothing_at_or_above_the_upper_offset_is_given(home: Home) -> None:
+def test_no_record_at_or_above_the_upper_offset_is_read(home: Home) -> None:
     log = home.open(segment_bytes=400)
     for value in (b"a", b"b", b"c", b"d", b"e", b"f"):
         append(log, batch(value * 50))
@@ -280,7 +280,7 @@ def test_a_clock_that_jumped_back_deletes_nothing(home: Home) -> None:
     assert delete_old_segments(log, NOW_MS - 3_600_000) == 0
 
 
-def test_everything_too_old_leaves_an_empty_log_that_goes_on(home: Home) -> None:
+def test_deletion_of_all_segments_leaves_an_empty_log_that_goes_on(home: Home) -> None:
     log = home.open(retention_ms=1000)
     append(log, batch(b"a", b"b"))
     assert delete_old_segments(log, NOW_MS + 5000) == 1

@@ -389,7 +389,7 @@ def test_an_epoch_whose_first_records_are_gone_begins_where_it_did() -> None:
         assert home.open(recovery_point).epochs.entries() == [(0, 0), (1, 2)]
 
 
-def test_what_a_start_has_verified_is_not_looked_at_by_each_reader() -> None:
+def test_batches_that_a_start_has_verified_are_not_verified_by_readers() -> None:
     home = Home()
     home.append(3)
     home.roll()

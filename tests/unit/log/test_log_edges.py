@@ -67,7 +67,7 @@ def test_half_a_batch_that_cannot_be_cut_is_the_end_of_the_directory() -> None:
         home.append()
 
 
-def test_nothing_is_read_up_to_an_offset_in_a_gap_that_compaction_left() -> None:
+def test_no_record_is_read_up_to_an_offset_in_a_gap_of_compaction() -> None:
     home = Home()
     home.append(2)
     data = build_batch([Record(None, b"v", timestamp_ms=0)], base_offset=9, leader_epoch=0)
@@ -339,7 +339,7 @@ def test_the_id_that_a_damaged_file_lost_is_stored_again(tmp_path: Path) -> None
     ended(manager)
 
 
-def test_what_is_reported_of_a_log_that_is_compacted(tmp_path: Path) -> None:
+def test_the_reported_state_of_a_compacted_log(tmp_path: Path) -> None:
     manager = started(tmp_path)
     log = manager.create("t", 1, UUID(int=1), {"cleanup.policy": "compact"})
     cleaner = Cleaner(manager.disk, RealClock(), manager, CleanerConfig())

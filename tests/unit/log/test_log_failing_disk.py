@@ -300,7 +300,7 @@ def test_a_copy_in_a_directory_that_failed_keeps_its_name() -> None:
     assert loader.to_remove == [] and logs.disk.is_dir(ROOT / "t-0")
 
 
-def test_what_a_cleaner_cannot_read_names_the_directory_that_failed() -> None:
+def test_a_read_error_of_the_cleaner_names_the_failed_directory() -> None:
     logs = Logs(cleanup_policy=("compact",), max_compaction_lag_ms=1)
     roll(logs.log, NOW_MS)
     logs.append()

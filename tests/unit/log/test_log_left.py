@@ -232,7 +232,7 @@ def compact(home: Home) -> None:
     asyncio.run(Cleaner(home.disk, RealClock(), home.manager, CleanerConfig()).clean_dirtiest())
 
 
-def mend(home: Home) -> None:
+def repair(home: Home) -> None:
     log, segment = home.log, home.log.segments[1]
     data = segment.open_shared().file.read_at(0, segment.size_bytes)
     batches = read_replicated(
@@ -284,7 +284,7 @@ WORK: dict[Callable[[Home], None], Callable[[Path, SystemCalls], Home]] = {
     retain: _retained,
     load: _unread,
     compact: _compacted,
-    mend: _compacted,
+    repair: _compacted,
     scrub: _full,
 }
 
@@ -337,7 +337,7 @@ def test_work_on_a_log_that_leaves_fails_no_one_and_touches_no_other_log(
 @pytest.mark.parametrize("meanwhile", [dropped, cut], ids=lambda event: event.__name__)
 @pytest.mark.parametrize(
     ("work", "make"),
-    [(flush, _full), (retain, _unread_and_old), (compact, _compacted), (mend, _compacted), (scrub, _full)],
+    [(flush, _full), (retain, _unread_and_old), (compact, _compacted), (repair, _compacted), (scrub, _full)],
     ids=lambda each: each.__name__,
 )
 def test_work_on_a_segment_that_its_log_drops_meanwhile_fails_no_one(

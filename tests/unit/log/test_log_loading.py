@@ -278,7 +278,7 @@ def test_a_log_that_cannot_be_made_leaves_nothing_of_a_full_disk(tmp_path: Path,
     disk.close()
 
 
-def test_what_a_full_disk_cannot_remove_takes_its_directory_offline(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_removed_takes_its_directory_offline(tmp_path: Path) -> None:
     disk, (one, two) = FixedTreesDisk(), (tmp_path / "one", tmp_path / "two")
     manager = manager_of(disk, one, two)
     manager.load()

@@ -154,7 +154,7 @@ def test_a_batch_with_another_offset_than_is_due_is_no_overflow(disk: CrashingDi
     assert (found is None) == (behind == 2)
 
 
-def test_what_is_split_off_is_copied_piece_by_piece(disk: CrashingDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_split_copies_piece_by_piece(disk: CrashingDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     large = [lying_at(offset, batch(bytes(2_500_000))) for offset in (0, FAR)]
     write(disk, 0, large)
     files = FileCache(disk)
@@ -175,7 +175,7 @@ def test_what_is_split_off_is_copied_piece_by_piece(disk: CrashingDisk, monkeypa
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("first", [0, 1], ids=["an empty segment", "a batch"])
-def test_what_lies_behind_a_gap_is_kept_whatever_the_policy(disk: CrashingDisk, first: int, clean: bool) -> None:
+def test_records_behind_a_gap_are_kept_by_every_policy(disk: CrashingDisk, first: int, clean: bool) -> None:
     """A mirror has the gaps of its source; a segment cannot count over them."""
     log = start(disk, clean=True, policy="delete")
     values = [b"%d" % number for number in range(first + 3)]
@@ -202,7 +202,7 @@ def test_a_batch_that_reaches_over_what_a_segment_counts_is_kept(disk: CrashingD
     close_log(log)
 
 
-def test_what_comes_before_a_gap_is_durable_first(disk: CrashingDisk) -> None:
+def test_records_before_a_gap_are_durable_first(disk: CrashingDisk) -> None:
     log = start(disk, clean=True, policy="delete")
     append_as_follower(log, lying_at(0, batch(b"a")), now_ms=NOW_MS)
     path = log.segments.active.path

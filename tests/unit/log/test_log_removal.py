@@ -105,7 +105,7 @@ def test_files_are_removed_once_when_they_are_due(home: Home) -> None:
     assert [home.disk.exists(path) for path in [*early, *late]] == [True, False, False], "another file has the name"
 
 
-def test_what_cannot_be_removed_does_not_hold_up_the_rest(home: Home) -> None:
+def test_a_file_that_cannot_be_removed_does_not_hold_up_the_rest(home: Home) -> None:
     home.manager.delete(("t", 0))
     rest = home.file("rest")
     home.removal.remove_later([rest], 0)

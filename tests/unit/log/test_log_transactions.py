@@ -158,7 +158,7 @@ def test_the_stable_offset_does_not_lie_before_the_start(home: Home) -> None:
 
 
 def test_a_kill_loses_no_aborted_transaction(home: Home) -> None:
-    """Entries of the index lie in memory until a flush; the log has all that is needed to make them again."""
+    """Entries of the index are in memory until a flush; the log has all that is needed to make them again."""
     log = home.open(segment_bytes=500)
     for number in range(10):
         append(log, sent(number), marker(), batch(b"beside"))

@@ -94,7 +94,7 @@ def test_ranges_before_the_end_are_added_to_it(log: Log) -> None:
     assert [read(log, 2), read(log, 3), read(log, 1)] == [4, 3, 1]
 
 
-def test_what_this_process_writes_is_not_verified(log: Log) -> None:
+def test_batches_that_this_process_writes_are_not_verified(log: Log) -> None:
     append(log, batch(b"6"))
     flip(log, 6)
     flip(log, 5)

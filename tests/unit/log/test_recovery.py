@@ -50,7 +50,7 @@ def stopped(*, clean: bool) -> Home:
         (False, END + 1, END, True),
     ],
 )
-def test_what_is_durable_is_what_a_clean_stop_or_the_checkpoint_says(
+def test_the_recovery_point_is_that_of_a_clean_stop_or_the_checkpoint(
     clean: bool, checkpoint: int, recovery_point: int, was_truncated: bool
 ) -> None:
     home = stopped(clean=clean)

@@ -91,7 +91,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_nothing_of_an_answer_is_written_where_a_part_of_it_is_bad(make_log: OpenLog, what: str) -> None:
+def test_no_batch_of_a_response_is_written_where_one_is_bad(make_log: OpenLog, what: str) -> None:
     log = make_log()
     append_as_follower(log, sent(0, b"a", epoch=1), now_ms=NOW_MS, leader_epoch=5)
     before = file_bytes(log)

@@ -102,7 +102,7 @@ def test_segments_below_the_log_start_go_under_every_policy(make: Make, start: i
 
 
 @pytest.mark.parametrize(("high_watermark", "count"), [(9, 0), (10, 1), (29, 2), (30, 3), (40, 4)])
-def test_nothing_goes_that_is_not_replicated(make: Make, high_watermark: int, count: int) -> None:
+def test_no_segment_is_deleted_that_is_not_replicated(make: Make, high_watermark: int, count: int) -> None:
     segments = four(make)
     assert gone(segments, retention_ms=0, high_watermark=high_watermark) == count
     assert gone(segments, start=40, high_watermark=high_watermark) == count

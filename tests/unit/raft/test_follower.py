@@ -103,7 +103,7 @@ DATA = snapshot("a", "b", epoch=EPOCH)
 WHOLE = piece(DATA, 0, len(DATA))
 
 
-async def test_what_came_from_a_leader_that_was_replaced_is_not_written() -> None:
+async def test_records_of_a_replaced_leader_are_not_written() -> None:
     def late() -> Any:
         home.lead_by(3, EPOCH + 1)
         return records(batch(0, epoch=EPOCH), 1)

@@ -114,7 +114,7 @@ def test_without_the_mark_damage_is_torn_where_nothing_whole_is_behind(batch: in
 
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["damaged, too", "of an older offset"])
-def test_what_is_behind_damage_must_be_whole_and_later_to_count(is_old: bool) -> None:
+def test_batches_behind_damage_must_be_whole_and_later_to_count(is_old: bool) -> None:
     home = Home(4)
     home.disk.remove(HOME / SYNCED_OFFSET)
     home.flip(0, 2)
@@ -174,14 +174,14 @@ def test_a_lost_segment_stops_the_start() -> None:
     with_gap(synced=3).refuses("has a gap")
 
 
-def test_what_follows_on_what_was_never_durable_goes() -> None:
+def test_batches_behind_batches_that_were_not_durable_are_removed() -> None:
     home = with_gap(synced=2)
     assert home.start().log_end_offset == 2
     assert home.segments() == {0: 2}
 
 
 @pytest.mark.parametrize("covered", [4, 5])
-def test_what_a_snapshot_covers_may_be_lost(covered: int) -> None:
+def test_batches_below_a_snapshot_may_be_lost(covered: int) -> None:
     home = with_gap()
     log = home.start(covered)
     assert (log.log_start_offset, log.log_end_offset) == (4, 6)

@@ -46,7 +46,7 @@ VOTED = b'{"leaderId":1,"leaderEpoch":1,"votedId":1,"votedDirectoryId":7,"data_v
     [b"", b"{", b"[]", b"{}", b'{"data_version":9}', b'{"data_version":0}', b"\xff", VOTED, b"[" * 100_000],
     ids=lambda text: bytes(text[:9]).decode("latin-1"),
 )
-def test_anything_else_is_refused(text: bytes) -> None:
+def test_other_texts_are_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_state(text)
 

@@ -65,7 +65,7 @@ async def test_a_snapshot_is_kept_for_its_time_and_the_newest_for_ever(tmp_path:
     await node.stop()
 
 
-async def test_what_a_new_controller_has_yet_to_read_is_not_removed(tmp_path: Path) -> None:
+async def test_files_that_a_new_controller_has_yet_to_read_are_not_removed(tmp_path: Path) -> None:
     """It reads the newest snapshot and the log behind it, in slices, between which a newer snapshot may be written."""
     node, storage = await started(tmp_path, retention_bytes=1)
     assert await node.set_config(GROUP, "g", "x", "1") == 0

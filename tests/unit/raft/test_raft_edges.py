@@ -185,7 +185,7 @@ def test_a_damaged_snapshot_of_the_leader_is_none_and_goes() -> None:
     assert disk.list_dir(HOME) == []
 
 
-def test_what_a_cluster_was_formatted_with_is_read_where_it_is() -> None:
+def test_bootstrap_records_are_read_where_the_file_is() -> None:
     disk = disk_of()
     assert read_bootstrap(disk, HOME.parent) == ()
     disk.open(HOME.parent / BOOTSTRAP_FILE, create=True).write_at(0, [snapshot("first")])
@@ -242,7 +242,7 @@ def test_a_vote_is_kept_over_a_start_unless_the_log_has_a_later_epoch(log_epoch:
     assert again.open() == (state if is_kept else ElectionState(log_epoch))
 
 
-def test_what_is_appended_says_whether_it_changes_the_voters() -> None:
+def test_an_append_returns_whether_it_changes_the_voters() -> None:
     storage = storage_of(disk_of())
     assert not storage.append_fetched(batch(0), 1)
     voters = record_of(VoterSet([Voter(ReplicaKey(1), {})]))
@@ -261,7 +261,7 @@ def test_what_is_appended_says_whether_it_changes_the_voters() -> None:
     ],
     ids=["gap", "older", "later", "damaged"],
 )
-def test_what_does_not_continue_the_log_is_not_written(data: bytes, match: str) -> None:
+def test_a_batch_that_does_not_continue_the_log_is_not_written(data: bytes, match: str) -> None:
     storage = storage_of(disk_of())
     storage.append_fetched(batch(0, epoch=2, count=2), 5)
     with pytest.raises(ProtocolError, match=match):
@@ -273,7 +273,7 @@ def test_what_does_not_continue_the_log_is_not_written(data: bytes, match: str) 
     assert storage.log.log_end_offset == 3
 
 
-def test_what_is_committed_is_never_cut_off() -> None:
+def test_committed_records_are_never_truncated() -> None:
     storage = storage_of(disk_of())
     storage.append_fetched(batch(0, count=1) + batch(1) + batch(2), 1)
     with pytest.raises(StorageError, match="truncation to 1; 2 is committed and read"):
@@ -386,7 +386,7 @@ def test_the_log_is_walked_to_where_it_ended_when_the_walk_began() -> None:
     assert [[offset for offset, _ in each] for each in walk] == [[count]]
 
 
-def test_what_comes_amid_the_walk_of_a_snapshot_is_not_in_it() -> None:
+def test_records_appended_while_slices_are_read_are_not_in_them() -> None:
     disk = disk_of()
     storage = storage_of(disk)
     installed(storage, disk, SnapshotId(6, 1), "a")
@@ -433,7 +433,7 @@ def test_half_a_batch_that_cannot_be_cut_off_is_the_end_of_the_log() -> None:
         log.append([batch(1)])
 
 
-def test_what_is_no_metadata_is_named_by_its_place() -> None:
+def test_a_record_that_is_no_metadata_is_named_by_file_and_byte() -> None:
     log = MetadataLog(disk_of(), HOME)
     log.append([batch(0), bytes(build_batch([Record(b"k", None, timestamp_ms=0)], base_offset=1, leader_epoch=1))])
     walk = log.batches(0)

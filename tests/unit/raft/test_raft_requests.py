@@ -83,7 +83,7 @@ async def test_a_connection_that_is_made_while_the_node_stops_is_closed(monkeypa
     assert not lane.is_open and not lane.sent
 
 
-async def test_what_an_older_replica_cannot_understand_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_version_that_an_older_replica_does_not_know_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     lane = Lane(version=1)
     peers = peers_over(monkeypatch, lane)
     with pytest.raises(UnsupportedRequestError, match="two:9093 knows VOTE below 2 only"):
@@ -168,7 +168,7 @@ async def test_one_that_votes_no_more_is_not_asked() -> None:
     assert not home.peers.asked and not home.failures
 
 
-async def test_what_no_request_should_end_with_stops_the_replica() -> None:
+async def test_an_unexpected_error_of_a_request_stops_the_replica() -> None:
     error = RuntimeError("a bug")
     home = Home(error)
     await home.send(home.asked)

@@ -152,7 +152,7 @@ async def test_a_replica_that_never_caught_up_is_no_voter(changing: Changing, kn
         ({"voter_id": 0}, ErrorCode.REQUEST_TIMED_OUT),
     ],
 )
-async def test_what_is_no_voter_is_refused(changing: Changing, fields: dict[str, Any], code: ErrorCode) -> None:
+async def test_additions_that_are_refused(changing: Changing, fields: dict[str, Any], code: ErrorCode) -> None:
     changing.caught_up()
     assert await changing.add(**fields) is code
 
@@ -186,7 +186,7 @@ async def test_a_node_that_does_not_lead_changes_nothing(changing: Changing) -> 
     ],
     ids=["the last", "another disk", "no voter"],
 )
-async def test_what_is_not_removed(changing: Changing, voter: ReplicaKey, code: ErrorCode) -> None:
+async def test_removals_that_are_refused(changing: Changing, voter: ReplicaKey, code: ErrorCode) -> None:
     request = RemoveRaftVoterRequest(cluster_id="c", voter_id=voter.node_id, voter_directory_id=voter.directory_id)
     assert await code_of(changing.changes.remove(request)) is code
     assert changing.voters() == [1] and not changing.waited

@@ -258,7 +258,7 @@ def test_a_small_frame_is_not_believed_a_large_size() -> None:
         assert peak_bytes(codec, frame) <= 4_194_305 + SLACK, NAMES[codec]
 
 
-def test_what_is_said_of_much_in_a_few_bytes_is_reached_in_steps() -> None:
+def test_a_large_claimed_size_is_allocated_in_steps() -> None:
     data = bytes(20_000_000)
     for codec, packed in ((ZSTD, compress(ZSTD, data)), (LZ4, with_size(compress(LZ4, data), len(data)))):
         assert unpack(codec, packed, 2 * len(data)) == data, NAMES[codec]

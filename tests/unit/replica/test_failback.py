@@ -219,7 +219,7 @@ def test_an_epoch_of_0_says_where_a_cut_leader_ends(pair: Pair) -> None:
     assert pair.leader.diverges(3, 8) == (0, 2)
 
 
-def test_nothing_is_cut_while_the_in_sync_set_changes(pair: Pair) -> None:
+def test_the_log_is_not_truncated_while_the_in_sync_set_changes(pair: Pair) -> None:
     pair.fill(pair.leader, 3, 3, 8)
     pair.leader.in_sync.pending = pair.leader.in_sync.maybe_shrink(
         leader_epoch=EPOCH, partition_epoch=1, leader_end_offset=3, now_ms=10**9, max_lag_ms=1
@@ -250,7 +250,7 @@ def ended(pair: Pair, offset: int, producer_id: int) -> None:
 
 
 @pytest.mark.parametrize("segments", [1, 2, 5])
-async def test_what_is_open_below_an_offset_is_found(pair: Pair, segments: int) -> None:
+async def test_transactions_open_below_an_offset_are_found(pair: Pair, segments: int) -> None:
     acts: list[Callable[[], None]] = [
         lambda: pair.fill(pair.leader, 3),
         lambda: transactional(pair, 1, 7),

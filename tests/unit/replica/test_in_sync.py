@@ -69,7 +69,7 @@ class TestBeginning:
         assert found.out() == {3: OutOfSync("new", 50, 0)}
         assert found.isr == (ME, 2)
 
-    def test_nothing_of_an_earlier_leadership_is_left(self) -> None:
+    def test_the_state_of_an_earlier_leader_epoch_is_cleared(self) -> None:
         found = leading((ME, 2))
         fetch(found, 2, 10, 5)
         fetch(found, 3, 10, 5, epoch=70)

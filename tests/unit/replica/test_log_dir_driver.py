@@ -231,7 +231,7 @@ class TestMoving:
         moving.move(moving.target)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    async def test_what_is_durable_when_the_copy_takes_the_place_is_durable_there(
+    async def test_records_that_are_durable_before_a_swap_are_durable_after_it(
         self, moving: Moving, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         flusher = moving.broker.replicas._flusher
@@ -254,7 +254,7 @@ class TestMoving:
 
 
 class TestWhatEndsIt:
-    async def test_nothing_is_moved_while_a_directory_is_offline(self, moving: Moving) -> None:
+    async def test_no_replica_is_moved_to_an_offline_directory(self, moving: Moving) -> None:
         moving.broker.replicas.storage_failed(StorageError(moving.other, "dead"))
         with pytest.raises(ApiError) as caught:
             moving.move(moving.target)

@@ -92,7 +92,7 @@ async def test_two_partitions_are_worked_for_at_a_time() -> None:
     disk.close()
 
 
-async def test_nothing_is_kept_of_a_batch_that_is_done() -> None:
+async def test_a_prepared_batch_is_freed() -> None:
     """The next one of its partition may wait for long; and the task of a line ends with the line."""
     disk = GatedDisk()
     lines = PartitionWorkQueues(disk)

@@ -325,7 +325,7 @@ def test_an_empty_mirror_ends_too(home: Home) -> None:
     assert len(controls(home.log)) == 1
 
 
-def test_what_could_not_end_is_ended_by_the_next_write(home: Home) -> None:
+def test_the_next_write_ends_a_mirror_that_could_not_end(home: Home) -> None:
     home.mirrored(of_source(1))
     home.partition.first_own_epoch = FIRST_OWN
     with pytest.raises(ApiError) as caught:

@@ -22,5 +22,5 @@ def walk(directory: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_nothing_committed_is_lost_and_all_become_one(tmp_path: Path, seed: int) -> None:
+def test_no_committed_record_is_lost_and_replicas_become_equal(tmp_path: Path, seed: int) -> None:
     walk(tmp_path, seed)

@@ -142,7 +142,7 @@ def test_some_resource_of_a_type(rules: list[Acl], asked: tuple[str, str, int, i
     assert authorizer.authorize_by_type(principal, host, operation, kind) == possible
 
 
-def test_what_is_allowed_for_all_names_is_so_for_some() -> None:
+def test_an_acl_for_all_names_allows_some_unless_all_are_denied() -> None:
     """Prefixes that are denied leave names, also where they are the two that Kafka looks at by name."""
     asked = ("User:alice", "10.0.0.1", int(Op.READ), int(Kind.TOPIC))
     denied = [acl(name, permission=DENY, pattern=PREFIXED) for name in ("*", "hard")]

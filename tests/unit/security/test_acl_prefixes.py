@@ -50,7 +50,7 @@ def test_lengths_of_other_tenants_prefixes_are_not_tried() -> None:
     assert name.taken == 4
 
 
-def test_nothing_is_left_of_prefixes_that_go() -> None:
+def test_removed_prefixes_are_freed() -> None:
     prefixes = Prefixes[int]()
     for number in range(100):
         prefixes.add(f"tenant-{number}-" * 4, number)

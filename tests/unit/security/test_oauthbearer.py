@@ -139,7 +139,7 @@ def test_a_token_does_not_bring_its_key(name: str) -> None:
 
 
 @given(text=st.text(max_size=60) | st.from_regex(r"[A-Za-z0-9_-]{0,40}\.[A-Za-z0-9_-]{0,40}\.[A-Za-z0-9_-]{0,40}"))
-def test_anything_else_is_refused(text: str) -> None:
+def test_other_tokens_are_refused(text: str) -> None:
     with pytest.raises(AuthenticationError):
         check(text)
 

@@ -21,7 +21,7 @@ def keys(*given: bytes) -> SecretKeys:
     return SecretKeys(given, randbytes)
 
 
-def test_what_is_sealed_is_opened_by_the_same_key() -> None:
+def test_a_sealed_value_is_opened_by_the_same_key() -> None:
     sealed = keys(ONE).stored(*SETTING, "gehäim", None)
     assert is_sealed(sealed) and "gehäim" not in sealed
     assert keys(ONE).open(*SETTING, sealed) == "gehäim"
@@ -65,7 +65,7 @@ SEALED = keys(ONE).stored(*SETTING, "secret", None)
         (keys(ONE), SETTING, SEALED[:-3] + "?", "damaged"),
     ],
 )
-def test_what_cannot_be_opened(node: SecretKeys, setting: tuple[str, str], stored: str, reason: str) -> None:
+def test_values_that_cannot_be_opened(node: SecretKeys, setting: tuple[str, str], stored: str, reason: str) -> None:
     with pytest.raises(SealError, match=reason) as caught:
         node.open(*setting, stored)
     assert "secret" not in str(caught.value).replace("odradek.secret", "")

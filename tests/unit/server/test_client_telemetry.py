@@ -134,7 +134,7 @@ def test_a_client_evicted_during_its_push_takes_no_room() -> None:
     assert shown(telemetry, 10_000) == {"m": 7}
 
 
-def test_what_nothing_shows_is_not_kept() -> None:
+def test_metrics_that_no_exporter_shows_are_not_kept() -> None:
     telemetry = ClientTelemetry(TelemetryConfig(), lambda: ME, is_on=False)
     client = telemetry.client(ME, "app")
     telemetry.store(client, [Point("m", (), 1, False)])

@@ -75,7 +75,7 @@ def test_one_line_says_what_is_wrong_with_secrets(
     assert "hunter2" not in line
 
 
-def test_what_would_be_if_settings_were_changed_is_no_change() -> None:
+def test_a_preview_of_changed_settings_changes_none() -> None:
     one = node(ONE)
     now = image({PASSWORD: sealed(ONE, "first"), "ssl.client.auth": "required"})
     assert one.current(now).explicit[PASSWORD] == "first"

@@ -155,7 +155,7 @@ def test_an_unformatted_directory_says_what_to_run(tmp_path: Path) -> None:
         check_storage(DISK, settings(tmp_path / "a"))
 
 
-def test_nothing_given_is_formatted_once(tmp_path: Path) -> None:
+def test_default_settings_are_formatted_once(tmp_path: Path) -> None:
     node = settings(tmp_path / "a")
     assert ensure_formatted(DISK, node, random=Random(3), now_ms=1)
     first = check_storage(DISK, node).cluster_id

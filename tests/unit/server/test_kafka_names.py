@@ -37,7 +37,7 @@ def test_a_rate_is_never_below_zero() -> None:
     assert recent.rate("offset", 4_999_999) == 0
 
 
-def test_what_falls_has_begun_again_from_zero() -> None:
+def test_a_counter_that_falls_was_reset_to_zero() -> None:
     recent = Recent(0)
     recent.begin(MINUTE_MS)
     assert recent.increase("records", (50, 1)) == [50, 1]

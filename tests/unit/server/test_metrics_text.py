@@ -37,7 +37,7 @@ def test_counters_and_gauges_come_back() -> None:
     }
 
 
-def test_what_is_not_finite_has_its_name() -> None:
+def test_values_that_are_not_finite_have_their_names() -> None:
     samples = tuple(Sample(value, (("of", str(value)),)) for value in (math.inf, -math.inf, math.nan))
     values = list(read([Family("x", "gauge", "", samples)]).values())
     assert values[:2] == [math.inf, -math.inf]

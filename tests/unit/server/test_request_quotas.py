@@ -148,7 +148,7 @@ def test_answers_of_a_connection_that_waits_prolong_its_wait() -> None:
     assert world.turn(40 * NS_OF_A_MS, 1) > wait_ms
 
 
-def test_what_is_worked_for_a_connection_that_has_ended_is_paid() -> None:
+def test_work_for_a_closed_connection_is_counted() -> None:
     world = World()
     world.turn(7)
     world.leave()
@@ -161,7 +161,7 @@ def test_what_is_worked_for_a_connection_that_has_ended_is_paid() -> None:
     assert world.paid_ns == 7 + 8 + 9, "it ended amid the work"
 
 
-def test_what_is_unpaid_counts_for_the_account_that_holds_now() -> None:
+def test_uncounted_work_is_recorded_in_the_present_account() -> None:
     """The ledger may have closed the one that the connection had, and opened another for the client's others."""
     world = World()
     world.turn(7)
@@ -175,7 +175,7 @@ def test_what_is_unpaid_counts_for_the_account_that_holds_now() -> None:
     assert world.paid_ns == 7
 
 
-def test_what_was_worked_before_the_client_had_a_quota_is_free() -> None:
+def test_work_before_the_client_had_a_quota_is_free() -> None:
     world = World()
     world.quotas.change_quotas({(("client-id", "another"),): {"request_percentage": 50.0}})
     for _ in range(10):

@@ -103,7 +103,7 @@ def test_a_line_has_the_phases_and_who_asked(caplog: pytest.LogCaptureFixture) -
         (ApiKey.SYNC_GROUP, {"remote": 3000}, None),
     ],
 )
-def test_what_a_client_asks_to_wait_for_is_not_slow(
+def test_a_wait_that_the_client_asked_for_is_not_slow(
     caplog: pytest.LogCaptureFixture, api: ApiKey, phases: dict[str, Any], waited_for: str | None
 ) -> None:
     assert [line["waited_for"] for line in lines(caplog, api, **phases)] == ([] if waited_for is None else [waited_for])

@@ -121,7 +121,7 @@ def test_a_class_that_guards_a_cluster_stops_the_start(key: str) -> None:
     assert problem.startswith(f"{key}=com.example.Mine: ") and "take it out" in problem
 
 
-def test_nothing_given_is_one_node() -> None:
+def test_default_settings_are_one_node() -> None:
     node = settings()
     assert (node.node_id, node.roles, node.log_dirs) == (1, {"broker", "controller"}, ["./odradek-data"])
     assert [str(listener) for listener in node.listeners] == [

@@ -41,7 +41,7 @@ def test_a_group_follows_that_is_included_and_not_excluded() -> None:
         (filters({"name": "a", "pattern": "LITERAL"}), "pattern is none of"),
     ],
 )
-def test_what_cannot_be_read_is_refused(text: str, problem: str) -> None:
+def test_invalid_filters_are_refused(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         parse_group_filters(text)
 

@@ -41,7 +41,7 @@ def test_promoted_topics_are_no_mirrors_and_outlive_their_link() -> None:
     assert ended_mirrors(MIRROR) == {}
 
 
-def test_what_cannot_be_read_stops_no_broker() -> None:
+def test_invalid_settings_stop_no_broker() -> None:
     broken = {**MIRROR, "odradek.link.west.leader.epoch.a.b": "x", "odradek.link.west.source.id.a.b": "y"}
     mirror = links_of(broken)["west"].mirrors["a.b"]
     assert (mirror.source_id, mirror.leader_epoch) == (None, 0)

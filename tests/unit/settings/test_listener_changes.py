@@ -99,7 +99,7 @@ def test_values_that_cannot_be_parsed_leave_the_listeners_of_the_file() -> None:
     assert changed(before, {"listeners": "nonsense"}).listeners == before.listeners
 
 
-def test_what_is_read_when_a_listener_is_bound_is_given_with_a_new_one() -> None:
+def test_settings_read_at_the_bind_are_set_with_a_new_listener() -> None:
     before = node()
     of_new, of_out = f"listener.name.new.{MAX_RECEIVE}", f"listener.name.out.{MAX_RECEIVE}"
     added = {"listeners": "IN://:1,OUT://:2,NEW://:4,CONTROLLER://:3", of_new: "1000", of_out: "1000"}

@@ -161,7 +161,7 @@ async def test_no_response_is_sent_before_its_records_are_committed() -> None:
     await runtime.close()
 
 
-async def test_what_is_committed_with_its_append_is_answered_in_that_turn() -> None:
+async def test_a_record_committed_by_its_append_is_answered_in_that_turn() -> None:
     """A log of one replica commits so: nothing has to wait."""
 
     class CommittedLog(MemoryLog):

@@ -55,7 +55,7 @@ def test_a_failure_leaves_its_reason(tmp_path: Path) -> None:
     assert read_options(folder / "tools.jsa") == ()
 
 
-def test_what_is_interrupted_is_made_again(tmp_path: Path) -> None:
+def test_an_interrupted_archive_is_made_again(tmp_path: Path) -> None:
     def interrupted(folder: Path) -> None:
         write_one(folder)
         raise KeyboardInterrupt

@@ -41,8 +41,8 @@ def test_a_cut_drops_what_comes_and_what_is_under_way() -> None:
     way.send(b"later", 0.5)
     assert way.arrived(2.0) == []
     way.change({"is_cut": False})
-    way.send(b"mended", 2.0)
-    assert way.arrived(3.0) == [b"mended"]
+    way.send(b"healed", 2.0)
+    assert way.arrived(3.0) == [b"healed"]
     assert way.crossed == Crossed(packets=1, bytes=6, cut=2)
 
 

@@ -86,7 +86,7 @@ def kept_records(log: Log) -> dict[int, Record]:
     }
 
 
-class Story:
+class CompactedLog:
     """The log, its disk and its model."""
 
     def __init__(

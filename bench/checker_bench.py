@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.sim.history import Assigned, Commit, Heard, Marks, Operation, Outcome, Poll, Send, Step, judge
+from tests.sim.history import Assigned, Commit, Heard, Marks, Operation, Outcome, Poll, Send, Step, find_anomalies
 
 PARTITIONS = 8
 # The limit of processor seconds for a million operations.
@@ -60,7 +60,7 @@ if __name__ == "__main__":
     history = clean_history(count)
     # Processor time, because the machine may have other work.
     started, processor = time.perf_counter(), time.process_time()
-    findings = judge(history)
+    findings = find_anomalies(history)
     took, used = time.perf_counter() - started, time.process_time() - processor
     print(f"{count:,} operations in {took:.1f} s ({used:.1f} s of a processor), {len(findings)} findings")
     sys.exit(1 if findings or is_too_slow(count, used) else 0)

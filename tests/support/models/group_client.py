@@ -39,12 +39,13 @@ from odradek.protocol.messages.offset_fetch_request import (
 )
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.support.clients.wire import Wire
+from tests.support.waiting import eventually
 
-SUBSCRIPTION = b"\x00\x01\x00\x00\x00\x01\x00\x05story\x00\x00\x00\x00\x00\x00\x00\x00"
+SUBSCRIPTION = b"\x00\x01\x00\x00\x00\x01\x00\x05topic\x00\x00\x00\x00\x00\x00\x00\x00"
 Lines = list[str]
 
 
-class Story:
+class GroupClient:
     """Talks to one broker and writes down what it says."""
 
     def __init__(self, port: int) -> None:
@@ -69,32 +70,27 @@ class Story:
             ApiKey.CREATE_TOPICS,
             5,
             CreateTopicsRequest(
-                topics=[CreatableTopic(name="story", num_partitions=2, replication_factor=1)], timeout_ms=30_000
+                topics=[CreatableTopic(name="topic", num_partitions=2, replication_factor=1)], timeout_ms=30_000
             ),
         )
-        deadline = time.monotonic() + 90
-        while self.find(4).coordinators[0].error_code and time.monotonic() < deadline:
-            time.sleep(0.05)
-        while time.monotonic() < deadline:
-            request = MetadataRequest(topics=[MetadataRequestTopic(name="story")])
-            topic = self.wire.request(ApiKey.METADATA, 12, request).topics[0]
-            self.topic_id = topic.topic_id
-            if not topic.error_code and len(topic.partitions) == 2:
-                break
-            time.sleep(0.05)
-        while time.monotonic() < deadline and ErrorCode(self.commit_code("warm-up", 0)) in (
-            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-            ErrorCode.NOT_COORDINATOR,
-        ):
-            time.sleep(0.05)
+        eventually(lambda: not self.find(4).coordinators[0].error_code)
+        eventually(self._has_topic)
+        loading = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+        eventually(lambda: ErrorCode(self.commit_code("warm-up", 0)) not in loading)
+
+    def _has_topic(self) -> bool:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name="topic")])
+        topic = self.wire.request(ApiKey.METADATA, 12, request).topics[0]
+        self.topic_id = topic.topic_id
+        return not topic.error_code and len(topic.partitions) == 2
 
     def await_state(self, group: str, state: str) -> None:
         """Wait until what was sent over another connection has come to the group, without a line about it."""
-        deadline = time.monotonic() + 90
         request = DescribeGroupsRequest(groups=[group])
-        while self.wire.request(ApiKey.DESCRIBE_GROUPS, 5, request).groups[0].group_state != state:
-            assert time.monotonic() < deadline, f"{group} is not {state}"
-            time.sleep(0.02)
+        eventually(
+            lambda: self.wire.request(ApiKey.DESCRIBE_GROUPS, 5, request).groups[0].group_state == state,
+            f"{group} is not {state}",
+        )
 
     def find(self, version: int, key_type: int = 0) -> Any:
         request = FindCoordinatorRequest(key_type=key_type if version else 0)
@@ -186,7 +182,7 @@ class Story:
             committed_offset=offset,
             committed_metadata=settings.get("metadata", "note"),
         )
-        topic = OffsetCommitRequestTopic(name=settings.get("topic", "story"), partitions=[part])
+        topic = OffsetCommitRequestTopic(name=settings.get("topic", "topic"), partitions=[part])
         if version >= 10:
             topic.name, topic.topic_id = "", settings.get("topic_id", self.topic_id)
         request = OffsetCommitRequest(
@@ -201,7 +197,7 @@ class Story:
     def commit(self, what: str, *arguments: Any, **settings: Any) -> None:
         self.add(what, "OffsetCommit", ErrorCode(self.commit_code(*arguments, **settings)).name)
 
-    def fetch(self, what: str, group: str, version: int = 9, *, everything: bool = False, topic: str = "story") -> None:
+    def fetch(self, what: str, group: str, version: int = 9, *, everything: bool = False, topic: str = "topic") -> None:
         if version < 8:
             named = None if everything else [OffsetFetchRequestTopic(name=topic, partition_indexes=[0, 1])]
             answer = self.wire.request(ApiKey.OFFSET_FETCH, version, OffsetFetchRequest(group_id=group, topics=named))
@@ -209,7 +205,7 @@ class Story:
             return
         topics = [OffsetFetchRequestTopics(name=topic, topic_id=UUID(int=0), partition_indexes=[0, 1])]
         if version >= 10:
-            topics[0].name, topics[0].topic_id = "", self.topic_id if topic == "story" else UUID(int=77)
+            topics[0].name, topics[0].topic_id = "", self.topic_id if topic == "topic" else UUID(int=77)
         asked = OffsetFetchRequestGroup(group_id=group, topics=None if everything else topics)
         answer = self.wire.request(ApiKey.OFFSET_FETCH, version, OffsetFetchRequest(groups=[asked]))
         self.add_fetched(what, answer.groups[0].error_code, answer.groups[0].topics)
@@ -248,7 +244,7 @@ class Story:
         answer = self.wire.request(ApiKey.DELETE_GROUPS, version, DeleteGroupsRequest(groups_names=list(groups)))
         self.add(what, "DeleteGroups", sorted((r.group_id, ErrorCode(r.error_code).name) for r in answer.results))
 
-    def delete_offset(self, what: str, group: str, topic: str = "story", partition: int = 0) -> None:
+    def delete_offset(self, what: str, group: str, topic: str = "topic", partition: int = 0) -> None:
         part = OffsetDeleteRequestPartition(partition_index=partition)
         request = OffsetDeleteRequest(group_id=group, topics=[OffsetDeleteRequestTopic(name=topic, partitions=[part])])
         answer = self.wire.request(ApiKey.OFFSET_DELETE, 0, request)
@@ -256,74 +252,74 @@ class Story:
         self.add(what, "OffsetDelete", ErrorCode(answer.error_code).name, parts)
 
 
-def play_groups(port: int) -> Lines:
-    """The whole story of one broker."""
-    story = Story(port)
-    story.prepare()
-    for chapter in (_coordinators, _every_version, _two_members, _statics, _offsets, _administration, _bad_input):
-        chapter(story)
-    story.wire.close()
-    return story.lines
+def record_groups(port: int) -> Lines:
+    """All requests, and how one broker answers them."""
+    client = GroupClient(port)
+    client.prepare()
+    for part in (_coordinators, _every_version, _two_members, _statics, _offsets, _administration, _bad_input):
+        part(client)
+    client.wire.close()
+    return client.lines
 
 
-def _coordinators(story: Story) -> None:
+def _coordinators(client: GroupClient) -> None:
     for version in range(7):
-        answer = story.find(version)
+        answer = client.find(version)
         found = answer.coordinators if version >= 4 else [answer]
-        story.add(f"find {version}", [(ErrorCode(c.error_code).name, c.host, c.port == story.port) for c in found])
-    answer = story.find(5, key_type=2)
-    story.add("find share too early", [ErrorCode(c.error_code).name for c in answer.coordinators])
+        client.add(f"find {version}", [(ErrorCode(c.error_code).name, c.host, c.port == client.port) for c in found])
+    answer = client.find(5, key_type=2)
+    client.add("find share too early", [ErrorCode(c.error_code).name for c in answer.coordinators])
 
 
-def _every_version(story: Story) -> None:
+def _every_version(client: GroupClient) -> None:
     for version in range(10):
         group = f"version-{version}"
-        joined = story.enter(group, group, version)
+        joined = client.enter(group, group, version)
         member, generation = joined.member_id, joined.generation_id
-        story.sync(group, group, member, generation, min(version, 5), assign=[member])
-        story.heartbeat(group, group, member, generation, min(version, 4))
+        client.sync(group, group, member, generation, min(version, 5), assign=[member])
+        client.heartbeat(group, group, member, generation, min(version, 4))
         commit_version = max(2, version)
-        story.commit(group, group, version, member=member, generation=generation, version=commit_version)
+        client.commit(group, group, version, member=member, generation=generation, version=commit_version)
         for fetch_version in (max(1, version), max(2, version)):
-            story.fetch(group, group, fetch_version)
-        story.fetch(group, group, max(2, version), everything=True)
-        story.describe(group, group, min(version, 6))
-        story.leave(group, group, (member, None), version=min(version, 5))
-        story.leave(group, group, (member, None), version=min(version, 5))
+            client.fetch(group, group, fetch_version)
+        client.fetch(group, group, max(2, version), everything=True)
+        client.describe(group, group, min(version, 6))
+        client.leave(group, group, (member, None), version=min(version, 5))
+        client.leave(group, group, (member, None), version=min(version, 5))
     for version in range(6):
-        story.list_groups(f"list {version}", version)
+        client.list_groups(f"list {version}", version)
 
 
-def _two_members(story: Story) -> None:
+def _two_members(client: GroupClient) -> None:
     group = "two"
-    first = story.enter("first", group)
-    story.describe("completing", group)
-    story.commit("completing", group, 1, member=first.member_id, generation=first.generation_id)
-    story.heartbeat("completing", group, first.member_id, first.generation_id)
-    story.join("again the same", group, first.member_id)
-    story.sync("wrong type", group, first.member_id, 1, protocol_type="connect", protocol_name="range")
-    story.sync("wrong name", group, first.member_id, 1, protocol_type="consumer", protocol_name="sticky")
-    story.sync("no type", group, first.member_id, 1, protocol_type=None)
-    story.sync("no name", group, first.member_id, 1, protocol_name=None)
-    story.sync("first", group, first.member_id, 1, assign=[first.member_id])
-    story.sync("again", group, first.member_id, 1)
-    story.join("wrong protocol", group, protocols=[("other", b"")])
-    story.join("wrong type", group, protocol_type="connect")
-    story.join("invented", group, "invented-id")
-    asked = story.join("second asks", group)
-    with Wire(story.port) as second:
-        request = story.join_request(group, asked.member_id, 9)
+    first = client.enter("first", group)
+    client.describe("completing", group)
+    client.commit("completing", group, 1, member=first.member_id, generation=first.generation_id)
+    client.heartbeat("completing", group, first.member_id, first.generation_id)
+    client.join("again the same", group, first.member_id)
+    client.sync("wrong type", group, first.member_id, 1, protocol_type="connect", protocol_name="range")
+    client.sync("wrong name", group, first.member_id, 1, protocol_type="consumer", protocol_name="sticky")
+    client.sync("no type", group, first.member_id, 1, protocol_type=None)
+    client.sync("no name", group, first.member_id, 1, protocol_name=None)
+    client.sync("first", group, first.member_id, 1, assign=[first.member_id])
+    client.sync("again", group, first.member_id, 1)
+    client.join("wrong protocol", group, protocols=[("other", b"")])
+    client.join("wrong type", group, protocol_type="connect")
+    client.join("invented", group, "invented-id")
+    asked = client.join("second asks", group)
+    with Wire(client.port) as second:
+        request = client.join_request(group, asked.member_id, 9)
         parked = second.send(ApiKey.JOIN_GROUP, 9, request)
-        story.await_state(group, "PreparingRebalance")
-        story.heartbeat("preparing", group, first.member_id, 1)
-        story.sync("preparing", group, first.member_id, 1)
-        story.describe("preparing", group)
-        story.commit("preparing", group, 2, member=first.member_id, generation=1)
-        story.delete_groups("preparing", group)
-        leader = story.join("leader back", group, first.member_id)
+        client.await_state(group, "PreparingRebalance")
+        client.heartbeat("preparing", group, first.member_id, 1)
+        client.sync("preparing", group, first.member_id, 1)
+        client.describe("preparing", group)
+        client.commit("preparing", group, 2, member=first.member_id, generation=1)
+        client.delete_groups("preparing", group)
+        leader = client.join("leader back", group, first.member_id)
         answer = second.receive(ApiKey.JOIN_GROUP, 9, parked)
-        story.add_join("second", answer)
-        story.commit("completing", group, 3, member=first.member_id, generation=2)
+        client.add_join("second", answer)
+        client.commit("completing", group, 3, member=first.member_id, generation=2)
         waiting = second.send(
             ApiKey.SYNC_GROUP, 5,
             SyncGroupRequest(group_id=group, generation_id=2, member_id=answer.member_id, protocol_type="consumer",
@@ -331,118 +327,118 @@ def _two_members(story: Story) -> None:
         )  # fmt: skip
         time.sleep(0.3)
         both = [first.member_id, answer.member_id]
-        story.sync("leader", group, leader.member_id, 2, assign=both, label=b"both")
-        story.add("second", second.receive(ApiKey.SYNC_GROUP, 5, waiting).assignment)
-        story.describe("stable", group)
-        story.join("follower back", group, answer.member_id)
+        client.sync("leader", group, leader.member_id, 2, assign=both, label=b"both")
+        client.add("second", second.receive(ApiKey.SYNC_GROUP, 5, waiting).assignment)
+        client.describe("stable", group)
+        client.join("follower back", group, answer.member_id)
         for generation in (1, 2, 3):
-            story.heartbeat(f"generation {generation}", group, first.member_id, generation)
-            story.commit(f"generation {generation}", group, 5, member=first.member_id, generation=generation)
-        story.commit("as absent", group, 6)
-        story.commit("stolen", group, 6, member="stolen", generation=2)
-        story.leave("second", group, (answer.member_id, None), ("absent", None))
-        story.heartbeat("after leave", group, answer.member_id, 2)
-        story.heartbeat("after leave", group, first.member_id, 2)
-    story.join("first alone", group, first.member_id)
-    story.leave("first", group, (first.member_id, None))
-    story.describe("empty", group)
-    story.heartbeat("empty", group, first.member_id, 4)
-    story.sync("empty", group, first.member_id, 4)
-    story.join("empty", group, first.member_id)
-    story.commit("empty", group, 7)
-    story.commit("empty, a generation", group, 7, member=first.member_id, generation=3)
-    story.fetch("after all", group)
+            client.heartbeat(f"generation {generation}", group, first.member_id, generation)
+            client.commit(f"generation {generation}", group, 5, member=first.member_id, generation=generation)
+        client.commit("as absent", group, 6)
+        client.commit("stolen", group, 6, member="stolen", generation=2)
+        client.leave("second", group, (answer.member_id, None), ("absent", None))
+        client.heartbeat("after leave", group, answer.member_id, 2)
+        client.heartbeat("after leave", group, first.member_id, 2)
+    client.join("first alone", group, first.member_id)
+    client.leave("first", group, (first.member_id, None))
+    client.describe("empty", group)
+    client.heartbeat("empty", group, first.member_id, 4)
+    client.sync("empty", group, first.member_id, 4)
+    client.join("empty", group, first.member_id)
+    client.commit("empty", group, 7)
+    client.commit("empty, a generation", group, 7, member=first.member_id, generation=3)
+    client.fetch("after all", group)
 
 
-def _statics(story: Story) -> None:
+def _statics(client: GroupClient) -> None:
     group = "static"
-    joined = story.join("static", group, instance="i1")
+    joined = client.join("static", group, instance="i1")
     old = joined.member_id
-    story.sync("static", group, old, 1, assign=[old], instance="i1")
+    client.sync("static", group, old, 1, assign=[old], instance="i1")
     for version in (5, 8, 9):
-        back = story.join(f"bounce {version}", group, version=version, instance="i1")
-        story.sync("bounce", group, back.member_id, 1, instance="i1")
-        story.describe("bounce", group)
-    story.heartbeat("fenced", group, old, 1, instance="i1")
-    story.heartbeat("no instance", group, old, 1)
-    story.heartbeat("unknown instance", group, old, 1, instance="i2")
-    story.join("fenced", group, old, instance="i1")
-    story.sync("fenced", group, old, 1, instance="i1")
-    story.commit("fenced", group, 1, member=old, generation=1, instance="i1")
-    story.leave("fenced", group, (old, "i1"))
-    story.leave("by instance", group, ("", "i1"), ("", "i9"), version=4)
-    story.describe("removed", group)
+        back = client.join(f"bounce {version}", group, version=version, instance="i1")
+        client.sync("bounce", group, back.member_id, 1, instance="i1")
+        client.describe("bounce", group)
+    client.heartbeat("fenced", group, old, 1, instance="i1")
+    client.heartbeat("no instance", group, old, 1)
+    client.heartbeat("unknown instance", group, old, 1, instance="i2")
+    client.join("fenced", group, old, instance="i1")
+    client.sync("fenced", group, old, 1, instance="i1")
+    client.commit("fenced", group, 1, member=old, generation=1, instance="i1")
+    client.leave("fenced", group, (old, "i1"))
+    client.leave("by instance", group, ("", "i1"), ("", "i9"), version=4)
+    client.describe("removed", group)
 
 
-def _offsets(story: Story) -> None:
+def _offsets(client: GroupClient) -> None:
     for version in range(2, 11):
-        story.commit(f"simple {version}", "simple", version, version=version)
-    story.commit("partition 1", "simple", 11, partition=1)
+        client.commit(f"simple {version}", "simple", version, version=version)
+    client.commit("partition 1", "simple", 11, partition=1)
     for version in range(1, 11):
-        story.fetch(f"simple {version}", "simple", version)
-        story.fetch(f"absent {version}", "no such group", version)
-        story.fetch(f"other topic {version}", "simple", version, topic="no-such-topic")
+        client.fetch(f"simple {version}", "simple", version)
+        client.fetch(f"absent {version}", "no such group", version)
+        client.fetch(f"other topic {version}", "simple", version, topic="no-such-topic")
         if version >= 2:
-            story.fetch(f"all {version}", "simple", version, everything=True)
-    story.commit("no such topic", "simple", 1, topic="no-such-topic")
-    story.commit("no such topic id", "simple", 1, version=10, topic_id=UUID(int=77))
-    story.commit("no such partition", "simple", 1, partition=2)
-    story.commit("negative partition", "simple", 1, partition=-1)
-    story.commit("long note", "simple", 1, metadata="x" * 4097)
-    story.commit("longest note", "simple", 1, metadata="x" * 4096)
-    story.commit("no note", "simple", 1, metadata=None)
-    story.fetch("no note", "simple")
-    story.commit("negative", "simple", -5)
-    story.fetch("negative", "simple")
-    story.commit("beyond the end", "simple", 2**62)
+            client.fetch(f"all {version}", "simple", version, everything=True)
+    client.commit("no such topic", "simple", 1, topic="no-such-topic")
+    client.commit("no such topic id", "simple", 1, version=10, topic_id=UUID(int=77))
+    client.commit("no such partition", "simple", 1, partition=2)
+    client.commit("negative partition", "simple", 1, partition=-1)
+    client.commit("long note", "simple", 1, metadata="x" * 4097)
+    client.commit("longest note", "simple", 1, metadata="x" * 4096)
+    client.commit("no note", "simple", 1, metadata=None)
+    client.fetch("no note", "simple")
+    client.commit("negative", "simple", -5)
+    client.fetch("negative", "simple")
+    client.commit("beyond the end", "simple", 2**62)
     for version in (2, 8, 9):
-        story.commit(f"no such group {version}", "absent", 1, member="m", generation=3, version=version)
-    story.describe("simple", "simple")
+        client.commit(f"no such group {version}", "absent", 1, member="m", generation=3, version=version)
+    client.describe("simple", "simple")
 
 
-def _administration(story: Story) -> None:
-    story.describe("absent", "absent", 5)
-    story.describe("absent", "absent", 6)
-    joined = story.enter("busy", "busy")
-    story.delete_offset("not stable", "busy")
-    story.sync("busy", "busy", joined.member_id, 1, assign=[joined.member_id])
-    story.commit("busy", "busy", 1, member=joined.member_id, generation=1)
-    story.delete_offset("subscribed", "busy")
-    story.delete_offset("no such topic", "busy", "no-such-topic")
-    story.delete_offset("absent", "absent")
-    story.delete_offset("simple", "simple")
-    story.delete_offset("simple again", "simple")
-    story.fetch("one deleted", "simple")
+def _administration(client: GroupClient) -> None:
+    client.describe("absent", "absent", 5)
+    client.describe("absent", "absent", 6)
+    joined = client.enter("busy", "busy")
+    client.delete_offset("not stable", "busy")
+    client.sync("busy", "busy", joined.member_id, 1, assign=[joined.member_id])
+    client.commit("busy", "busy", 1, member=joined.member_id, generation=1)
+    client.delete_offset("subscribed", "busy")
+    client.delete_offset("no such topic", "busy", "no-such-topic")
+    client.delete_offset("absent", "absent")
+    client.delete_offset("simple", "simple")
+    client.delete_offset("simple again", "simple")
+    client.fetch("one deleted", "simple")
     for version in range(3):  # Kafka 4.3 has no more
-        story.delete_groups(f"delete {version}", "busy", "absent", version=version)
+        client.delete_groups(f"delete {version}", "busy", "absent", version=version)
     for states in (["Stable"], ["stable"], ["Empty"], ["no such state"], ["Stable", "Dead"]):
-        story.list_groups(f"list {states}", 5, states)
+        client.list_groups(f"list {states}", 5, states)
     for types in (["classic"], ["Classic"], ["consumer"]):
-        story.list_groups(f"list {types}", 5, ["Stable"], types=types)
-    story.delete_groups("delete", "simple", "two", "static", "simple")
-    story.fetch("deleted", "simple")
-    story.leave("busy", "busy", (joined.member_id, None))
-    story.list_groups("list empty", 5, ["Empty"])
+        client.list_groups(f"list {types}", 5, ["Stable"], types=types)
+    client.delete_groups("delete", "simple", "two", "static", "simple")
+    client.fetch("deleted", "simple")
+    client.leave("busy", "busy", (joined.member_id, None))
+    client.list_groups("list empty", 5, ["Empty"])
 
 
-def _bad_input(story: Story) -> None:
-    story.join("no group", "")
-    story.join("short session", "bad", session_ms=5999)
-    story.join("long session", "bad", session_ms=1_800_001)
-    story.join("no protocols", "bad", protocols=[])
-    story.join("no type", "bad", protocol_type="")
-    story.join("invented id", "bad", "invented")
-    story.sync("no group", "", "m", 1)
-    story.sync("absent", "bad", "m", 1)
-    story.heartbeat("no group", "", "m", 1)
-    story.heartbeat("absent", "never was", "m", 1)
-    story.leave("no group", "", ("m", None))
-    story.leave("absent", "never was", ("m", None))
-    story.commit("no group", "", 1)
-    story.fetch("no group", "")
-    story.describe("no group", "")
-    story.delete_groups("no group", "")
-    story.delete_offset("no group", "")
-    joined = story.enter("control \x00 characters \n", "control \x00\n\U0001f600")
-    story.sync("garbage", "control \x00\n\U0001f600", joined.member_id, 1, assign=["no such member"])
-    story.delete_offset("control", "control \x00\n\U0001f600")
+def _bad_input(client: GroupClient) -> None:
+    client.join("no group", "")
+    client.join("short session", "bad", session_ms=5999)
+    client.join("long session", "bad", session_ms=1_800_001)
+    client.join("no protocols", "bad", protocols=[])
+    client.join("no type", "bad", protocol_type="")
+    client.join("invented id", "bad", "invented")
+    client.sync("no group", "", "m", 1)
+    client.sync("absent", "bad", "m", 1)
+    client.heartbeat("no group", "", "m", 1)
+    client.heartbeat("absent", "never was", "m", 1)
+    client.leave("no group", "", ("m", None))
+    client.leave("absent", "never was", ("m", None))
+    client.commit("no group", "", 1)
+    client.fetch("no group", "")
+    client.describe("no group", "")
+    client.delete_groups("no group", "")
+    client.delete_offset("no group", "")
+    joined = client.enter("control \x00 characters \n", "control \x00\n\U0001f600")
+    client.sync("garbage", "control \x00\n\U0001f600", joined.member_id, 1, assign=["no such member"])
+    client.delete_offset("control", "control \x00\n\U0001f600")

@@ -24,7 +24,7 @@ from tests.sim.history import (
     Rules,
     Send,
     Step,
-    judge,
+    find_anomalies,
 )
 
 OK, INFO, FAIL = Outcome.OK, Outcome.INFO, Outcome.FAIL
@@ -253,7 +253,7 @@ NEARLY = {
 def found_in(history: list[Operation]) -> set[str]:
     """The anomalies of a history; copies are checked if it has any."""
     copies = any(isinstance(step, Send) and step.copy_of for operation in history for step in operation.steps)
-    return {finding.anomaly for finding in judge(history, EXACTLY_ONCE if copies else Rules())}
+    return {finding.anomaly for finding in find_anomalies(history, EXACTLY_ONCE if copies else Rules())}
 
 
 @pytest.mark.parametrize("anomaly", HAS_IT)
@@ -276,7 +276,7 @@ def test_both_tables_name_every_anomaly() -> None:
     assert {name for name, _ in ALSO} <= HAS_IT.keys()
 
 
-def test_every_anomaly_that_the_judge_can_name_has_its_histories() -> None:
+def test_every_anomaly_that_the_checker_can_name_has_its_histories() -> None:
     """There is no history for G1b, a reader of a part of a transaction: here it is a torn transaction."""
     named = set()
     for module in (anomalies, group_anomalies, mark_anomalies, transaction_anomalies):
@@ -315,18 +315,18 @@ ALLOWED = {
 
 @pytest.mark.parametrize("name", ALLOWED)
 def test_histories_are_not_checked_for_isolation_of_writes(name: str) -> None:
-    assert judge(ALLOWED[name]) == []
+    assert find_anomalies(ALLOWED[name]) == []
 
 
 def test_valid_histories_have_no_anomalies() -> None:
     duplicates = HAS_IT["duplicate"]
-    assert not judge(duplicates, Rules(idempotent=False, assigned=False))
+    assert not find_anomalies(duplicates, Rules(idempotent=False, assigned=False))
     skips = HAS_IT["poll-skip"]
-    assert not judge(skips, Rules(assigned=False))
+    assert not find_anomalies(skips, Rules(assigned=False))
 
 
 def test_a_long_clean_history_has_no_finding() -> None:
-    """The size that counts is measured by bench/judge_bench.py: a million operations in under 20 seconds."""
+    """The size that counts is measured by bench/checker_bench.py: a million operations in under 20 seconds."""
     history = []
     offsets = {"p0": 0, "p1": 0}
     for number in range(20_000):
@@ -334,4 +334,4 @@ def test_a_long_clean_history_has_no_finding() -> None:
         history.append(send(number % 2, number, offsets[partition], partition=partition))
         history.append(poll(9 + number % 2, (offsets[partition], number), partition=partition))
         offsets[partition] += 1
-    assert judge(history) == []
+    assert find_anomalies(history) == []
