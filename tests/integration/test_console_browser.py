@@ -248,5 +248,37 @@ def test_on_a_phone_and_in_the_dark(console: ConsoleProcess, driver: Chrome) -> 
         driver.set_window_size(*WIDE)
 
 
+# A text of each page that is there once the page is whole. The page of links is missing: its table is too wide.
+ON_A_PHONE = {
+    "": "What is wrong",
+    "topics/orders": "Change the topic",
+    "topics/orders/records": "shown of 42 records",
+    "groups": "readers",
+    "groups/one?name=readers": "Reset offsets",
+    "brokers": "serves",
+    "brokers/settings?broker=1": "node.id",
+    "quorum": "leads, epoch",
+    "moves": "Move a partition",
+    "transactions": "Hanging transactions",
+    "access": "New quota",
+    "pipelines": "No pipeline",
+}
+
+
+@pytest.mark.slow  # test_on_a_phone_and_in_the_dark measures one page
+def test_no_page_is_wider_than_a_phone(console: ConsoleProcess, driver: Chrome) -> None:
+    driver.set_window_size(*PHONE)
+    too_wide: dict[str, int] = {}
+    try:
+        for path, text in ON_A_PHONE.items():
+            driver.get(f"{console.url}/c/here/{path}".rstrip("/"))
+            assert shows(driver, text)
+            pixels = driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+            too_wide |= {path: pixels} if pixels > 0 else {}
+    finally:
+        driver.set_window_size(*WIDE)
+    assert not too_wide
+
+
 def is_dark(driver: Chrome) -> bool:
     return "body--dark" in (driver.find_element(By.TAG_NAME, "body").get_attribute("class") or "")
