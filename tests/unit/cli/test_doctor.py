@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -259,3 +260,14 @@ def test_a_report_has_the_worst_first_and_a_few_names() -> None:
     assert not Report().is_bad
     assert named(["a", "b"]) == "a, b"
     assert named([str(number) for number in range(10)]) == "0, 1, 2, 3 and 6 more"
+
+
+def test_each_check_of_the_page_has_a_test() -> None:
+    root = Path(__file__).resolve().parents[3]
+    rows = re.findall(r"^\| (`[^|]*`) \|", (root / "docs" / "doctor.md").read_text(), re.MULTILINE)
+    checks = {name for row in rows for name in re.findall(r"`([a-z-]+)`", row)}
+    assert len(checks) > 30
+    files = (Path(__file__), root / "tests" / "integration" / "test_cli_doctor.py")
+    written = "".join(path.read_text() for path in files)
+    by_text = {"certificate": "the certificate of", "unclean-election": "unclean.leader.election.enable is true"}
+    assert not {check for check in checks if by_text.get(check, f'"{check}"') not in written}
