@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from odradek.testing.processes import ProcessCluster
 from tests.support.nodes.apache_kafka import require_kafka, run_tool
+from tests.support.nodes.node import free_port
+from tests.support.nodes.quorum_processes import QuorumProcess
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(300)]
@@ -18,6 +21,7 @@ FEATURES = "org.apache.kafka.tools.FeatureCommand"
 CLUSTER = "org.apache.kafka.tools.ClusterTool"
 CONFIGS = "kafka.admin.ConfigCommand"
 CONTROLLER = 1001
+OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +85,24 @@ def test_a_broker_that_is_gone_for_good_is_unregistered(cluster: ProcessCluster)
         eventually(lambda: str(cluster[1].plan.port) not in at_broker(cluster, *listing))
     finally:
         cluster[1].start()
+
+
+@pytest.mark.slow  # test_a_static_quorum_is_made_dynamic raises a feature, too
+def test_metadata_version_is_raised_by_the_command_of_the_page(tmp_path: Path) -> None:
+    require_kafka()
+    (command,) = re.findall(r"`kafka-features.sh --bootstrap-server a:9092 (upgrade [^`]*)`", OPERATIONS.read_text())
+    port = free_port()
+    bootstrap: dict[str, object] = {"controller.quorum.bootstrap.servers": f"127.0.0.1:{port}"}
+    node = QuorumProcess(tmp_path, 1, "controller", bootstrap, port).format("--standalone", "--release-version", "4.2")
+    where = ["--bootstrap-controller", f"127.0.0.1:{port}"]
+    level = re.compile(r"Feature: metadata.version\s.*FinalizedVersionLevel: (\S+)")
+    with node:
+        assert level.findall(run_tool(FEATURES, [*where, "describe"]).stdout) == ["4.2-IV1"]
+        with pytest.raises(AssertionError, match=r"share\.version|streams\.version"):
+            run_tool(FEATURES, [*where, "upgrade", "--release-version", "4.3"])
+        assert level.findall(run_tool(FEATURES, [*where, "describe"]).stdout) == ["4.2-IV1"]
+        assert "was upgraded to 30" in run_tool(FEATURES, [*where, *command.split()]).stdout
+        assert level.findall(run_tool(FEATURES, [*where, "describe"]).stdout) == ["4.3-IV0"]
 
 
 def test_a_static_quorum_is_made_dynamic(cluster: ProcessCluster) -> None:

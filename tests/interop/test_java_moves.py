@@ -117,6 +117,25 @@ def test_kafka_leader_election(cluster: ProcessCluster) -> None:
     assert "Valid replica already elected for partitions led-0" in reported
 
 
+def test_kafka_leader_election_elects_a_replica_out_of_sync(cluster: ProcessCluster) -> None:
+    """Broker 4, the last replica in sync, is dead; broker 3 lacks its last record, and leads on request alone."""
+    create(cluster, "unclean", "4:3")
+    cluster[3].stop()
+    eventually(lambda: partitions(cluster, "unclean")[0]["isr"] == [4], "broker 3 is out of sync")
+    produce_all(cluster.bootstrap_servers, "unclean", [(None, b"lost")])
+    cluster[4].kill()
+    try:
+        cluster[3].start()
+        eventually(lambda: partitions(cluster, "unclean")[0]["leader"] is None, "no leader")
+        one = ("--topic", "unclean", "--partition", 0)
+        reported = tool(cluster, ELECT, "--election-type", "unclean", *one)
+        assert "Successfully completed leader election (UNCLEAN) for partitions unclean-0" in reported
+        eventually(lambda: partitions(cluster, "unclean")[0]["leader"] == 3, "broker 3 leads")
+        assert read_all(cluster.bootstrap_servers, "unclean") == []
+    finally:
+        cluster[4].start()
+
+
 def test_kafka_cluster_unregister(cluster: ProcessCluster) -> None:
     create(cluster, "left", "4:1")
     cluster[4].stop()

@@ -153,7 +153,9 @@ def test_get_offsets(broker: Node | ApacheKafka) -> None:
     assert sum(int(line.rsplit(":", 1)[1]) for line in ends) == 100
     starts = tool(broker, "GetOffsetShell", "--topic", TOPIC, "--time", "earliest").split()
     assert starts == [f"{TOPIC}:{partition}:0" for partition in range(PARTITIONS)]
-    tool(broker, "GetOffsetShell", "--topic", TOPIC, "--time", "max-timestamp")
+    latest = tool(broker, "GetOffsetShell", "--topic", TOPIC, "--time", "max-timestamp").split()
+    assert [line.rsplit(":", 1)[0] for line in latest] == [f"{TOPIC}:{partition}" for partition in range(PARTITIONS)]
+    assert all(0 <= int(line.rsplit(":", 1)[1]) < 100 for line in latest), latest
 
 
 @pytest.mark.slow  # test_java_groups does all of it, and more
@@ -286,10 +288,16 @@ def test_tools_of_share_groups_say_that_there_are_none(broker: Node | ApacheKafk
     """Share groups (KIP-932) are not served: listings are empty, and readers end with the reason."""
     assert not tool(broker, "consumer.group.ShareGroupCommand", "--list").strip()
     assert not tool(broker, "streams.StreamsGroupCommand", "--list").strip()
-    arguments = ["--bootstrap-server", broker.bootstrap, "--topic", TOPIC, "--max-messages", "1"]
-    command = java_command(f"{TOOLS}.consumer.ConsoleShareConsumer", [*arguments, "--timeout-ms", "4000"])
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=180)
-    assert "UnsupportedVersionException" in ran.stderr and "share group protocol" in ran.stderr
+    where = ["--bootstrap-server", broker.bootstrap, "--topic", TOPIC]
+    for name, arguments in (
+        ("consumer.ConsoleShareConsumer", ["--max-messages", "1", "--timeout-ms", "4000"]),
+        ("ShareConsumerPerformance", ["--num-records", "1", "--timeout", "4000"]),
+        ("VerifiableShareConsumer", ["--group-id", "share", "--max-messages", "1"]),
+    ):
+        command = java_command(f"{TOOLS}.{name}", [*where, *arguments])
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=180)
+        printed = ran.stdout + ran.stderr
+        assert "UnsupportedVersionException" in printed and "share group protocol" in printed, (name, printed)
 
 
 def test_groups_and_endpoints(broker: Node | ApacheKafka) -> None:
