@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -205,8 +205,8 @@ def await_quarter(city: City) -> None:
     await_true(lambda: city.has_sold(len(city.expected) // 4), f"{city.name} has sold a quarter")
 
 
-def await_equal(report: Report, table: Table, names: Iterable[str]) -> None:
-    """Wait until these cities have sold all rides, and the table has their sums."""
+def await_equal(report: Report, table: Table, names: Collection[str]) -> None:
+    """Wait until these cities have sold all rides, and the table has their sums. Raises TimeoutError."""
 
     def is_equal() -> bool:
         cities = [report.cities[name] for name in names]
@@ -215,7 +215,18 @@ def await_equal(report: Report, table: Table, names: Iterable[str]) -> None:
         found = table.now()
         return all(found.get(key) == sums for city in cities for key, sums in city.revenue.items())
 
-    await_true(is_equal, f"the revenue of {' and '.join(names)} is at the centre", TABLE_WITHIN_S, LOOK_EVERY_S)
+    try:
+        await_true(is_equal, f"the revenue of {' and '.join(names)} is at the centre", TABLE_WITHIN_S, LOOK_EVERY_S)
+    except TimeoutError as error:
+        there = Counter[str]()
+        for (name, _), (rides, _) in table.now().items():
+            there[name] += rides
+        cities = [
+            f"{name} has sold {report.cities[name].sold.total()} of {len(report.cities[name].expected)} rides, "
+            f"and {there[name]} are at the centre"
+            for name in names
+        ]
+        raise TimeoutError("; ".join([str(error), *cities])) from None
 
 
 def main() -> int:

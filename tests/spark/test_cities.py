@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -62,6 +63,16 @@ def test_a_report_with_a_difference_does_not_hold() -> None:
         city.sold[replace(ride, cents=ride.cents + difference)] += 1
         wrong.revenue |= city.revenue
         assert not wrong.holds, "the table has the same sum, of a ride that should not be"
+
+
+def test_a_wait_for_the_centre_that_ends_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(example, "TABLE_WITHIN_S", 0)
+    monkeypatch.setattr(example, "LOOK_EVERY_S", 0)
+    report, table = Report(), cast("Any", SimpleNamespace(now=lambda: {("madrid", None): (7, 70)}))
+    report.cities["madrid"].expected = list(priced("madrid", events("madrid", 60)))
+    count = len(report.cities["madrid"].expected)
+    with pytest.raises(TimeoutError, match=f"madrid has sold 0 of {count} rides, and 7 are at the centre$"):
+        example.await_equal(report, table, ["madrid"])
 
 
 def check(spark: Any, folder: Path, count: int) -> None:
