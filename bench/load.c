@@ -158,7 +158,7 @@ static void produce_at_rate(rd_kafka_t *rk) {
     rd_kafka_topic_destroy(topic);
 }
 
-/* Read every partition, or the only one, from `offset`; ends at the end of all of them, or on a signal, or when the time is over. */
+/* Read every partition, or the only one, from `offset`: to the end of all of them, or until all that was acknowledged is read. */
 static void consume(rd_kafka_t *rk, int64_t offset, int to_the_end) {
     rd_kafka_message_t *messages[READ_BATCH];
     rd_kafka_topic_partition_list_t *all = rd_kafka_topic_partition_list_new((int)partitions);
