@@ -73,7 +73,7 @@ def replace(calls: Calls, kind: int, name: str, settings: dict[str, str | None],
 
 
 class Eventually:
-    """A setting that a broker hears of a moment after the controller took it."""
+    """A setting that a broker has a moment after the controller has committed it."""
 
     def __init__(self, calls: Calls, kind: int, name: str, key: str) -> None:
         self._calls = calls
@@ -87,10 +87,9 @@ class Eventually:
         return eventually(shown, self._what)
 
 
-def produced(calls: Calls, topic: str, *, until: str) -> str:
-    """Produce batches of 1000 bytes until the error code is `until`, as a log has new settings a little later."""
-    eventually(lambda: name_of(calls.produce(topic, batch(bytes(1000))).error_code) == until, until)
-    return until
+def await_produce_error(calls: Calls, topic: str, code: str) -> None:
+    """Produce batches of 1000 bytes until one gets this error code, as a log has new settings a little later."""
+    eventually(lambda: name_of(calls.produce(topic, batch(bytes(1000))).error_code) == code, code)
 
 
 class TestDescribe:
@@ -284,10 +283,10 @@ class TestChangeOfATopic:
         topic = calls.create_topic()
         assert change(calls, TOPIC, topic, ("max.message.bytes", SET, "200"))[0] == "NONE"
         assert Eventually(calls, TOPIC, topic, "max.message.bytes").is_("200")
-        assert produced(calls, topic, until="MESSAGE_TOO_LARGE") == "MESSAGE_TOO_LARGE"
+        await_produce_error(calls, topic, "MESSAGE_TOO_LARGE")
         assert change(calls, TOPIC, topic, ("max.message.bytes", DELETE, None))[0] == "NONE"
         assert Eventually(calls, TOPIC, topic, "max.message.bytes").is_("1048588")
-        assert produced(calls, topic, until="NONE") == "NONE"
+        await_produce_error(calls, topic, "NONE")
 
     @pytest.mark.parametrize(
         ("key", "operation", "value", "expected"),
@@ -436,7 +435,7 @@ class TestChangeOfBrokers:
         try:
             config = Eventually(calls, TOPIC, topic, "max.message.bytes")
             assert config.is_("300", CLUSTER_SOURCE)
-            assert produced(calls, topic, until="MESSAGE_TOO_LARGE") == "MESSAGE_TOO_LARGE"
+            await_produce_error(calls, topic, "MESSAGE_TOO_LARGE")
         finally:
             change(calls, BROKER, "", ("message.max.bytes", DELETE, None))
         assert config.is_("1048588", DEFAULT_SOURCE)

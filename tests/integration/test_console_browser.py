@@ -12,14 +12,13 @@ import pytest
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 
-from odradek.console.auth import with_user
 from pyspark_odradek.pipelines.published import StatusWriter
 from tests.support.clients.chromium import MISSING, PHONE, WIDE, chromium, click, errors, field, shows
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import commit_alone, create_topic, produce_all
 from tests.support.clients.links import rows_of
 from tests.support.clients.pictures import picture
-from tests.support.nodes.console import PASSWORDS, ConsoleProcess, write_clusters
+from tests.support.nodes.console import PASSWORDS, ConsoleProcess, write_clusters, write_users
 from tests.support.nodes.node import Node
 from tests.support.waiting import eventually
 
@@ -49,8 +48,7 @@ def console(node: Node, source: Node, tmp_path_factory: pytest.TempPathFactory) 
     ]
     produce_all(node.bootstrap, "orders", [*records, (b"bytes", b"\xff\xfe"), (b"hostile", HOSTILE)])
     commit_alone(node.bootstrap, "readers", {("orders", 0): 10})
-    users = directory / "users"
-    users.write_text(with_user("", "alice", PASSWORDS["alice"]))
+    users = write_users(directory, "alice")
     clusters = write_clusters(directory / "console.toml", [("here", node.bootstrap, 'change = ["alice"]')])
     with ConsoleProcess(directory, "--config", clusters, "--users", users) as process:
         yield process
@@ -230,8 +228,7 @@ def test_on_a_phone_and_in_the_dark(console: ConsoleProcess, driver: Chrome) -> 
         driver.get(f"{console.url}/c/here/topics")
         assert shows(driver, "orders")
         assert not driver.find_element(By.XPATH, "//a[contains(., 'Leaders and replicas')]").is_displayed()
-        wide = driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
-        assert wide <= 0, "nothing is wider than the phone"
+        assert overflow(driver) <= 0, "nothing is wider than the phone"
         picture(driver, "console-phone")
         click(driver, "//button[@aria-label='Pages']")
         click(driver, "//a[contains(., 'Leaders and replicas')]")
@@ -248,7 +245,7 @@ def test_on_a_phone_and_in_the_dark(console: ConsoleProcess, driver: Chrome) -> 
         driver.set_window_size(*WIDE)
 
 
-# A text of each page that is there once the page is whole. The page of links is missing: its table is too wide.
+# A text of each page that is there once the page is whole. The page of links is missing: its form is too wide.
 ON_A_PHONE = {
     "": "What is wrong",
     "topics/orders": "Change the topic",
@@ -261,7 +258,7 @@ ON_A_PHONE = {
     "moves": "Move a partition",
     "transactions": "Hanging transactions",
     "access": "New quota",
-    "pipelines": "No pipeline",
+    "pipelines": "Rows read",
 }
 
 
@@ -273,11 +270,16 @@ def test_no_page_is_wider_than_a_phone(console: ConsoleProcess, driver: Chrome) 
         for path, text in ON_A_PHONE.items():
             driver.get(f"{console.url}/c/here/{path}".rstrip("/"))
             assert shows(driver, text)
-            pixels = driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
-            too_wide |= {path: pixels} if pixels > 0 else {}
+            if (pixels := overflow(driver)) > 0:
+                too_wide[path] = pixels
     finally:
         driver.set_window_size(*WIDE)
     assert not too_wide
+
+
+def overflow(driver: Chrome) -> int:
+    """By how many pixels the page is wider than the window; 0 or less where it fits."""
+    return int(driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth"))
 
 
 def is_dark(driver: Chrome) -> bool:

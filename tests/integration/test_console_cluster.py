@@ -14,13 +14,12 @@ from confluent_kafka import Consumer, Producer
 from selenium.webdriver import Keys
 from selenium.webdriver.common.by import By
 
-from odradek.console.auth import with_user
 from odradek.testing.processes import ProcessCluster
 from tests.support.clients.chromium import MISSING, WIDE, chromium, click, errors, field, shows
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import produce_all
 from tests.support.clients.live_page import live_page
-from tests.support.nodes.console import PASSWORDS, ConsoleProcess, browser, write_clusters
+from tests.support.nodes.console import PASSWORDS, ConsoleProcess, browser, write_clusters, write_users
 from tests.support.waiting import PATIENCE_S, eventually
 
 THROTTLE_BYTES_PER_S = 1000
@@ -39,8 +38,7 @@ def console(cluster: ProcessCluster, tmp_path_factory: pytest.TempPathFactory) -
     directory = tmp_path_factory.mktemp("console")
     rights = 'read = ["*"]\nchange = ["*"]'
     clusters = write_clusters(directory / "console.toml", [("here", cluster.bootstrap_servers, rights)])
-    users = directory / "users"
-    users.write_text(with_user("", "alice", PASSWORDS["alice"]))
+    users = write_users(directory, "alice")
     with ConsoleProcess(directory, "--config", clusters, "--users", users) as process:
         yield process
         assert "Traceback" not in process.log_text(), process.log_text()[:6000]
@@ -88,9 +86,7 @@ def test_brokers_have_their_racks_and_the_quorum_its_voters(client: httpx.Client
     holds(client, "/c/here/quorum", "leads, epoch", "voter")
 
 
-def test_a_follower_that_dies_is_on_the_page_of_replicas(
-    cluster: ProcessCluster, console: ConsoleProcess, client: httpx.Client
-) -> None:
+def test_a_follower_that_dies_is_on_the_page_of_replicas(cluster: ProcessCluster, client: httpx.Client) -> None:
     create(cluster, "followed", "1:3")
     with live_page(client, "/c/here/replication") as live:
         assert live.says("All replicas are in sync.")

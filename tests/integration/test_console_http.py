@@ -17,11 +17,10 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from odradek.cli import app
-from odradek.console.auth import with_user
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic
 from tests.support.clients.live_page import SOCKET, live_page
-from tests.support.nodes.console import PASSWORDS, ConsoleProcess, browser, write_clusters
+from tests.support.nodes.console import PASSWORDS, ConsoleProcess, browser, write_clusters, write_users
 from tests.support.nodes.node import Node, silent_port
 from tests.support.waiting import eventually
 
@@ -32,12 +31,7 @@ TRIES = 100
 
 @pytest.fixture(scope="module")
 def users(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    text = ""
-    for name, password in PASSWORDS.items():
-        text = with_user(text, name, password)
-    path = tmp_path_factory.mktemp("users") / "users"
-    path.write_text(text)
-    return path
+    return write_users(tmp_path_factory.mktemp("users"), *PASSWORDS)
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AclOperation
 
-from odradek.console.auth import with_user
 from odradek.testing import SecuredCluster
 from tests.integration.test_links_secured import WITH_PERMISSIONS, allow, create_topic
 from tests.support.clients.confluent import create_topic as create_public_topic
 from tests.support.clients.live_page import live_page
-from tests.support.nodes.console import PASSWORDS, ConsoleProcess, browser, write_clusters
+from tests.support.nodes.console import ConsoleProcess, browser, write_clusters, write_users
 from tests.support.nodes.node import Node
 from tests.support.waiting import PATIENCE_S
 
@@ -68,8 +67,7 @@ def console(private: SecuredCluster, node: Node, tmp_path_factory: pytest.TempPa
             ("public", node.bootstrap, ""),
         ],
     )
-    users = directory / "users"
-    users.write_text(with_user("", "alice", PASSWORDS["alice"]))
+    users = write_users(directory, "alice")
     with ConsoleProcess(directory, "--config", clusters, "--users", users) as process:
         yield process
         said = process.log_text()

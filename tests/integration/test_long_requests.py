@@ -77,12 +77,12 @@ def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeThread]:
         coordinator = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
         node.call(Meanwhile(node.broker, port).answer(ApiKey.FIND_COORDINATOR, 4, coordinator))
         ready = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[])])
-        eventually(
-            lambda: (
-                not node.call(Meanwhile(node.broker, port).answer(ApiKey.OFFSET_FETCH, 8, ready)).groups[0].error_code
-            ),
-            "the coordinator does not load",
-        )
+
+        def is_loaded() -> bool:
+            answer = node.call(Meanwhile(node.broker, port).answer(ApiKey.OFFSET_FETCH, 8, ready))
+            return not answer.groups[0].error_code
+
+        eventually(is_loaded)
         yield node
     finally:
         node.stop(skip_controlled_shutdown=True)

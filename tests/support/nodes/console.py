@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 
+from odradek.console.auth import with_user
 from tests.support.nodes.node import free_port
 from tests.support.nodes.server_process import ServerProcess
 from tests.support.waiting import PATIENCE_S
@@ -47,6 +48,16 @@ def browser(url: str, *, user: str = "", address: str = "127.0.0.1") -> Iterator
             answer = client.post("/login", data={"name": user, "password": PASSWORDS[user]})
             assert answer.status_code == 303, answer.text
         yield client
+
+
+def write_users(directory: Path, *names: str) -> Path:
+    """A file of users with the passwords of PASSWORDS."""
+    text = ""
+    for name in names:
+        text = with_user(text, name, PASSWORDS[name])
+    path = directory / "users"
+    path.write_text(text)
+    return path
 
 
 def write_clusters(path: Path, clusters: Sequence[tuple[str, str, str]]) -> Path:

@@ -57,13 +57,7 @@ def clean_one_log(seed: int) -> None:
     play(compacted, random_steps(random))
     for producer_id in (8, 9):
         compacted.end_transaction(producer_id, commit=True)
-    for _ in range(4):
-        compacted.append([(b"z", b"1")])
-        compacted.roll()
-        while compacted.clean():
-            compacted.check()
-            compacted.check_view()
-        compacted.now_ms += RETENTION_MS
+    compacted.clean_past_retention()
     # By now the retention of every kept tombstone is over.
     last = compacted.last_of_keys(compacted.log.cleaned_offset)
     compacted.check_gone([each.offset for each in last.values() if each.value is None])
