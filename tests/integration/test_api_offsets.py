@@ -214,6 +214,18 @@ class TestOffsetForLeaderEpoch:
             parted = calls.fetch(fetch_topic(topic, {0: 4}, last_fetched_epoch=0)).responses[0].partitions[0]
             assert (parted.diverging_epoch.epoch, parted.diverging_epoch.end_offset) == (0, 3)
 
+    @only_ours  # restarts a node
+    def test_an_epoch_without_a_record_is_known_after_restarts(self, own_node: Node) -> None:
+        with Calls(own_node.port) as calls:
+            topic = calls.create_topic()
+            begun = TestListOffsets.request(calls, topic, EARLIEST).leader_epoch
+        for _ in range(2):
+            own_node.kill()
+            own_node.start()
+            with Calls(own_node.port) as calls:
+                found = self.request(calls, topic, begun)
+                assert (found.leader_epoch, found.end_offset) == (begun, 0)
+
 
 class TestDeleteRecords:
     @staticmethod

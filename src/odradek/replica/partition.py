@@ -56,7 +56,7 @@ class Partition:
         own_from: transactions that began under earlier leader epochs are of its source; -1 is `first_own_epoch`.
         is_failing_back: it may have records that its source has not, and is truncated before any comes (ADR 0021).
         repair: the repair of damaged batches that runs; readers of these wait for it.
-        replicated, durable, data_waits: the waits for acknowledgements, flushes and data.
+        replicated_waits, durable_waits, data_waits: the waits for acknowledgements, flushes and data.
     """
 
     topic: str
@@ -404,7 +404,14 @@ class Partition:
         return (epoch, end) if epoch < last_fetched_epoch or end < fetch_offset else None
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """(largest epoch not above the asked one, its end offset exclusive); (-1, -1) where there is none (KIP-279)."""
+        """(largest epoch not above the asked one, its end offset exclusive); (-1, -1) where there is none (KIP-279).
+
+        A leader of the only replica, or of a mirror, does not note its epoch before its first record. Clients know such
+        epochs from ListOffsets and Metadata: they end at the end of the log.
+        """
         if leader_epoch == self.leader_epoch:
             return leader_epoch, self.log.log_end_offset
+        latest = self.log.epochs.latest_epoch
+        if 0 <= leader_epoch < self.leader_epoch and leader_epoch > latest:
+            return leader_epoch if latest < 0 else latest, self.log.log_end_offset
         return self.log.end_offset_for_epoch(leader_epoch)

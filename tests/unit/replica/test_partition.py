@@ -275,6 +275,18 @@ class TestLeaderEpochs:
         ends = {epoch: node.partition.end_offset_for_epoch(epoch) for epoch in (-1, 0, 2, 4, 5)}
         assert ends == {-1: (-1, -1), 0: (0, 2), 2: (0, 2), 4: (4, 3), 5: (-1, -1)}
 
+    async def test_epochs_without_records_end_where_the_log_does(self, home: MakeHome) -> None:
+        """KIP-320: to a client that is told of no epoch, the log was truncated, and it resets its position."""
+        node = home()
+        node.change(leader_epoch=4)
+        ends = {epoch: node.partition.end_offset_for_epoch(epoch) for epoch in (-1, 0, 3, 4, 5)}
+        assert ends == {-1: (-1, -1), 0: (0, 0), 3: (3, 0), 4: (4, 0), 5: (-1, -1)}
+        node.append(b"a")
+        node.change(leader_epoch=6)
+        node.change(leader_epoch=8)
+        ends = {epoch: node.partition.end_offset_for_epoch(epoch) for epoch in (0, 4, 6, 7, 8, 9)}
+        assert ends == {0: (0, 0), 4: (4, 1), 6: (4, 1), 7: (4, 1), 8: (8, 1), 9: (-1, -1)}
+
     async def test_one_that_is_closed_answers_no_longer(self, home: MakeHome) -> None:
         node = home(ME, 2)
         node.append(b"a", acks=-1)
