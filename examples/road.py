@@ -69,7 +69,8 @@ class Road:
             with self._lock:
                 self._open |= {near, far}
                 if self._is_cut:
-                    near.shutdown(socket.SHUT_RDWR)
+                    with contextlib.suppress(OSError):
+                        near.shutdown(socket.SHUT_RDWR)
             kept = (self._keep / str(far.getsockname()[1])).open("ab", buffering=0) if self._keep else None
             for source, target, keep in ((near, far, None), (far, near, kept)):
                 threading.Thread(target=self._pass_on, args=(source, target, keep), daemon=True).start()

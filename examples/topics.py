@@ -88,6 +88,7 @@ def reader(bootstrap: str) -> Consumer:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
+            "auto.offset.reset": "error",  # a position that is lost must not become the end in silence
             "log_level": 2,  # what goes wrong is raised; the client would tell each try beside it
         }
     )

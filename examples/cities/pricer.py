@@ -77,8 +77,12 @@ class Pricer:
     def _go_back(self) -> None:
         """Read on behind the last event that was priced, and before that the events that count for the next price."""
         asked = [TopicPartition(MARKET, zone) for zone in range(ZONES)]
+        found = self._consumer.committed(asked, TIMEOUT_S)
+        for each in found:
+            if each.error is not None:
+                raise KafkaException(each.error)
         # A negative offset says that there is none.
-        self._following = {each.partition: max(each.offset, 0) for each in self._consumer.committed(asked, TIMEOUT_S)}
+        self._following = {each.partition: max(each.offset, 0) for each in found}
         self._zones = [Zone() for _ in range(ZONES)]
         self._consumer.assign(
             [TopicPartition(MARKET, zone, max(offset - WINDOW, 0)) for zone, offset in self._following.items()]
