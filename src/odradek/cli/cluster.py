@@ -1,4 +1,4 @@
-"""`odradek cluster`: id, brokers, features and quorum of a cluster; unregistering a broker."""
+"""`odradek cluster`: id, brokers, features and quorum of a cluster; upgrades; unregistering a broker."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import typer
 
 from odradek.cli.confirmation import YesOption, confirm
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
-from odradek.cli.errors import NOT_FOUND, CliError
+from odradek.cli.errors import NOT_FOUND, USAGE, CliError
 from odradek.cli.output import JsonOption, print_json, print_table
-from odradek.common.numbers import INT32_MAX
+from odradek.common.numbers import INT16_MAX, INT32_MAX
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Show id, brokers, features and quorum; unregister a broker."
+    add_completion=False,
+    no_args_is_help=True,
+    help="Show id, brokers, features and quorum; raise features; unregister a broker.",
 )
 
 LISTED = 5
@@ -202,6 +204,67 @@ def features(
             for each in found
         ],
     )
+
+
+@app.command("upgrade")
+def upgrade(
+    release: Annotated[
+        str, typer.Option("--release", help="A release of Kafka, such as 4.3: the levels of a new cluster of it.")
+    ] = "",
+    feature: Annotated[
+        list[str] | None, typer.Option("--feature", help="A feature and its level.", metavar="NAME=LEVEL")
+    ] = None,
+    yes: YesOption = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Raise the levels of features when all nodes run the new version. Older versions cannot read the metadata then."""
+    if bool(release) == bool(feature):
+        raise CliError("name a --release, or a --feature or more", code=USAGE)
+    wanted = _levels_of(release) if release else dict(map(_parse_level, feature or ()))
+
+    async def present(cluster: Cluster) -> dict[str, int]:
+        response = (await cluster.any_connection()).features
+        return {feature.name: feature.max_version_level for feature in response.finalized_features}
+
+    async def work(cluster: Cluster) -> None:
+        from odradek.client.admin import raise_features
+
+        await raise_features(cluster, changes)
+
+    where = target(bootstrap_server, command_config)
+    before = administer(where, present)
+    # A release never lowers a level; a level that is named is sent, and the controller refuses a lower one.
+    changes = {name: level for name, level in wanted.items() if not release or level > before.get(name, 0)}
+    if changes:
+        raised = ", ".join(f"{name} from {before.get(name, 0)} to {level}" for name, level in changes.items())
+        confirm(f"Raise {raised}?", yes)
+        administer(where, work)
+    if as_json:
+        print_json([{"feature": name, "before": before.get(name, 0), "level": changes[name]} for name in changes])
+    elif changes:
+        typer.echo(f"Raised {raised}.")
+    else:
+        typer.echo(f"All features are at the levels of {release} already.")
+
+
+def _levels_of(release: str) -> dict[str, int]:
+    """The levels that a new cluster of a release begins with. Raises CliError."""
+    from odradek.metadata.features import default_levels, metadata_level
+
+    try:
+        return default_levels(metadata_level(release).level)
+    except ValueError as error:
+        raise CliError(f"--release: {error}", code=USAGE) from None
+
+
+def _parse_level(text: str) -> tuple[str, int]:
+    """`NAME=LEVEL`. Raises CliError."""
+    name, separator, level = text.partition("=")
+    if not (name and separator and level.isascii() and level.isdigit()) or int(level) > INT16_MAX:
+        raise CliError(f"--feature {text}: give NAME=LEVEL, such as metadata.version=30", code=USAGE)
+    return name, int(level)
 
 
 @app.command("quorum")

@@ -36,6 +36,8 @@ from odradek.protocol.messages.describe_cluster_request import DescribeClusterRe
 from odradek.protocol.messages.describe_cluster_response import DescribeClusterResponse
 from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
 from odradek.protocol.messages.unregister_broker_response import UnregisterBrokerResponse
+from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
+from odradek.protocol.messages.update_features_response import UpdateFeaturesResponse
 
 UNSET_COUNT = -1
 
@@ -253,6 +255,24 @@ async def unregister_broker(cluster: Cluster, broker_id: int) -> None:
     async def attempt() -> None:
         response = await cluster.request(request, UnregisterBrokerResponse)
         check(response.error_code, f"broker {broker_id}", response.error_message)
+
+    await cluster.retried(attempt)
+
+
+async def raise_features(cluster: Cluster, levels: Mapping[str, int]) -> None:
+    """Raise the finalized levels of features, all or none (KIP-584).
+
+    Raises:
+        ApiError: INVALID_UPDATE_VERSION, a level is lower than the present one, or a node does not support it.
+    """
+    updates = [FeatureUpdateKey(feature=name, max_version_level=level) for name, level in levels.items()]
+    request = UpdateFeaturesRequest(feature_updates=updates)
+
+    async def attempt() -> None:
+        response = await cluster.request(request, UpdateFeaturesResponse)
+        check(response.error_code, "features", response.error_message)
+        for result in response.results:
+            check(result.error_code, result.feature, result.error_message)
 
     await cluster.retried(attempt)
 

@@ -181,7 +181,7 @@ def test_a_bare_group_of_commands_prints_its_help(capsys: pytest.CaptureFixture[
             "sasl.mechanism is GSSAPI, but sasl.jaas.config has another login module",
         ),
         ("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN", "sasl.jaas.config must hold username and password"),
-        ("request.timeout.ms=soon", "a timeout of 'soon' is no number of milliseconds"),
+        ("request.timeout.ms=soon", "a timeout of 'soon' is not a number of milliseconds"),
         (
             "security.protocol=SSL\nssl.truststore.location=/nowhere",
             "TLS: ssl.truststore.location=/nowhere: No such file",
