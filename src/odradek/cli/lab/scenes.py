@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from odradek.cli.lab.workbench import PATIENCE_S, Workbench
+from odradek.cli.lab.clients import PATIENCE_S
+from odradek.cli.lab.workbench import Workbench
 
 Scene = Callable[[Workbench], None]
 
@@ -23,37 +23,8 @@ def consumer_dies(bench: Workbench) -> None:
     """The next consumer of a group begins at the committed offset."""
     bench.make_topic("committed", [1, 2, 3])
     bench.write("committed", "a", "b", "c")
-    bench.record(
-        "a consumer reads a, b and commits after a, then dies", "a, b", ", ".join(_read_some(bench, 2, commit=1))
-    )
-    bench.record("the next one of the group begins there", "b, c", ", ".join(_read_some(bench, 2, commit=0)))
-
-
-def _read_some(bench: Workbench, count: int, *, commit: int) -> list[str]:
-    """Read with one consumer of a group; it commits after `commit` records, and ends."""
-    from confluent_kafka import Consumer
-
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bench.cluster.bootstrap_servers,
-            "group.id": "committing",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "log_level": 0,
-        }
-    )
-    try:
-        consumer.subscribe(["committed"])
-        messages: list[Any] = []
-        for _ in range(int(PATIENCE_S)):
-            messages += consumer.consume(count - len(messages), 1.0)
-            if len(messages) >= count:
-                break
-        if commit and len(messages) >= commit:
-            consumer.commit(message=messages[commit - 1], asynchronous=False)
-        return [(message.value() or b"").decode() for message in messages]
-    finally:
-        consumer.close()
+    bench.record("a consumer reads a, b, commits after a, and is killed (kill -9)", "a, b", bench.killed("read-two"))
+    bench.record("the next one of the group begins there", "b, c", bench.killed("read-two"))
 
 
 def in_sync_set(bench: Workbench) -> None:
@@ -103,47 +74,45 @@ def unclean_election(bench: Workbench) -> None:
 
 
 def producer_dies(bench: Workbench) -> None:
-    """A successor aborts the transaction of a producer that died, and fences that producer."""
+    """A successor aborts the transaction of a producer that died, and fences one that only hung."""
     from confluent_kafka import KafkaException
 
     bench.make_topic("payments", [1, 2, 3], min_isr=2)
-    first = bench.producer(transactional_id="payer")
-    first.init_transactions(PATIENCE_S)
-    first.begin_transaction()
-    first.produce("payments", "half")
-    first.flush(PATIENCE_S)
-    bench.record("a producer writes half a transaction, and hangs", "nothing", bench.read("payments"))
-    second = bench.producer(transactional_id="payer")
-    second.init_transactions(PATIENCE_S)
-    second.begin_transaction()
-    second.produce("payments", "whole")
-    second.commit_transaction(PATIENCE_S)
-    bench.step("its successor writes a whole one", "whole", lambda: bench.read("payments"))
+    bench.record("a producer writes half a transaction, and is killed (kill -9)", "written", bench.killed("write-half"))
+    bench.record("what is there", "nothing", bench.read("payments"))
+    hanging = bench.producer(transactional_id="payer")
+    hanging.init_transactions(PATIENCE_S)
+    hanging.begin_transaction()
+    hanging.produce("payments", "late")
+    hanging.flush(PATIENCE_S)
+    bench.record("its successor writes half a transaction, and hangs", "nothing", bench.read("payments"))
+    last = bench.producer(transactional_id="payer")
+    last.init_transactions(PATIENCE_S)
+    last.begin_transaction()
+    last.produce("payments", "whole")
+    last.commit_transaction(PATIENCE_S)
+    bench.step("the next one writes a whole transaction", "whole", lambda: bench.read("payments"))
     try:
-        first.commit_transaction(PATIENCE_S)
+        hanging.commit_transaction(PATIENCE_S)
         seen = "committed"
     except KafkaException as error:
         seen = "fenced" if error.args[0].fatal() else error.args[0].name()
-    bench.record("the first one wakes up, and commits", "fenced", seen)
+    bench.record("the one that hung wakes up, and commits", "fenced", seen)
     bench.record("what is there", "whole", bench.read("payments"))
 
 
 def exactly_once(bench: Workbench) -> None:
-    """Readers get all records of a transaction or none: those of aborted transactions are not returned."""
+    """A copier that is killed copies each record once all the same: offsets and copies commit together."""
+    bench.make_topic("numbers", [1, 2, 3], min_isr=2)
     bench.make_topic("results", [1, 2, 3], min_isr=2)
-    producer = bench.producer(transactional_id="copier")
-    producer.init_transactions(PATIENCE_S)
-    for value, commits in (("first try", False), ("second try", True)):
-        producer.begin_transaction()
-        producer.produce("results", value)
-        producer.flush(PATIENCE_S)
-        if commits:
-            producer.commit_transaction(PATIENCE_S)
-        else:
-            producer.abort_transaction(PATIENCE_S)
-    bench.step("a try is rolled back, the next committed", "second try", lambda: bench.read("results"))
-    seen = bench.read("results", committed=False)
-    bench.record("read_uncommitted sees both", "first try, second try", seen)
+    numbers = [str(number) for number in range(1, 13)]
+    bench.write("numbers", *numbers)
+    bench.record("a copier is killed amid its second transaction (kill -9)", "hangs", bench.killed("copy"))
+    bench.step("committed are the copies of the first", "1, 2, 3, 4, 5", lambda: bench.read("results"))
+    bench.record("another copier goes on to the end", "done", bench.killed("copy"))
+    bench.step("each record is copied once", ", ".join(numbers), lambda: bench.read("results"))
+    seen = bench.read("results", committed=False).split(", ")
+    bench.record("read_uncommitted sees the aborted copies, too", "14 records", f"{len(seen)} records")
 
 
 SCENES: dict[str, Scene] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,18 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from odradek.cli.connect import Target, administer
+from odradek.cli.lab.clients import PATIENCE_S, SESSION_MS
 from odradek.testing.processes import ProcessCluster
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
     from odradek.protocol.messages.metadata_response import MetadataResponsePartition
 
-# For what is about to come; a busy machine takes longer.
-PATIENCE_S = 60.0
 POLL_S = 0.1
-# How soon the coordinator counts a consumer out that is dead: the least that brokers allow.
-SESSION_MS = 6_000
-
 
 # Otherwise the client prints on standard error that a producer was fenced.
 _NO_LINES = logging.Logger("odradek.lab", logging.CRITICAL + 1)
@@ -193,6 +190,25 @@ class Workbench:
             for process in processes:
                 process.kill()
                 process.wait()
+
+    def killed(self, client: str) -> str:
+        """Run a client of `odradek.cli.lab.clients`, and kill it (SIGKILL) when it has printed its line.
+
+        Returns:
+            The line; `nothing` if it ended, or printed none in time.
+        """
+        command = [sys.executable, "-m", "odradek.cli.lab.clients", client, self.cluster.bootstrap_servers]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own interpreter and module
+        ended = threading.Timer(PATIENCE_S, process.kill)
+        ended.start()
+        assert process.stdout is not None
+        try:
+            return process.stdout.readline().strip() or "nothing"
+        finally:
+            ended.cancel()
+            process.kill()
+            process.wait()
+            process.stdout.close()
 
     def shares(self, group: str) -> str:
         """The partition counts of the members of a group, as `1, 1, 1`."""
