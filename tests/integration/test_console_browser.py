@@ -245,7 +245,7 @@ def test_on_a_phone_and_in_the_dark(console: ConsoleProcess, driver: Chrome) -> 
         driver.set_window_size(*WIDE)
 
 
-# A text of each page that is there once the page is whole. The page of links is missing: its form is too wide.
+# A text of each page that is there once the page is whole.
 ON_A_PHONE = {
     "": "What is wrong",
     "topics/orders": "Change the topic",
@@ -258,6 +258,7 @@ ON_A_PHONE = {
     "moves": "Move a partition",
     "transactions": "Hanging transactions",
     "access": "New quota",
+    "links": "west mirrors from",
     "pipelines": "Rows read",
 }
 

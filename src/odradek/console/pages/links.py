@@ -116,9 +116,9 @@ def _seconds(value: float | None) -> str:
 
 def _form(page: Page, names: list[str]) -> None:
     ui.label("Change mirrors").classes("text-h6").props("role=heading aria-level=2")
-    with ui.row().classes("items-end"):
+    with ui.row().classes("items-end w-full"):
         link = ui.select(names, value=names[0], label="Link").props("dense").classes("w-40")
-        action = ui.select(_ACTIONS, value="pause", label="What to do").props("dense").classes("w-96")
+        action = ui.select(_ACTIONS, value="pause", label="What to do").props("dense").classes("w-96 max-w-full")
         topics = ui.input("Topics", placeholder="all mirrors of the link").props("dense").classes("w-72")
 
     async def planning(cluster: Cluster) -> Plan:
