@@ -45,6 +45,8 @@ USERS = (
     ' username="admin" password="admin-secret" user_admin="admin-secret" user_alice="plain-secret";'
 )
 HUNGRY: dict[str, str | None] = {"client-id": "hungry"}
+# The jobs of the scrapes: of the cluster, and of the node alone.
+CLUSTER, ODD = "odradek", "odradek-odd"
 
 
 def quick_rules(directory: Path) -> Path:
@@ -63,10 +65,15 @@ class World:
         self.odd = odd
         self.prometheus = prometheus
 
-    def fires(self, *alerts: str) -> None:
-        """Wait until all of these fire."""
+    def firing(self, job: str = CLUSTER) -> set[str]:
+        """The alerts that fire for nodes of a job, or for a whole cluster: these have no job."""
+        series = self.prometheus.query('ALERTS{alertstate="firing"}')
+        return {each["metric"]["alertname"] for each in series if each["metric"].get("job", job) == job}
+
+    def fires(self, *alerts: str, job: str = CLUSTER) -> None:
+        """Wait until all of these fire for nodes of a job."""
         wanted = set(alerts)
-        eventually(lambda: wanted <= self.prometheus.firing(), lambda: f"{wanted - self.prometheus.firing()} fire")
+        eventually(lambda: wanted <= self.firing(job), lambda: f"{wanted - self.firing(job)} fire")
 
     def producer(self, **settings: object) -> Producer:
         """It begins at the first broker, which runs all the time."""
@@ -135,14 +142,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         odd = stack.enter_context(OddNode(directory / "odd", disk))
         cluster = stack.enter_context(Cluster(directory / "cluster", brokers=3, controllers=1, settings=settings))
         targets = [(metrics_address(node), labels_of(node)) for node in cluster.nodes.values()]
-        targets.append((metrics_address(odd), {"job": "odradek-odd"}))
+        targets.append((metrics_address(odd), {"job": ODD}))
         prometheus = Prometheus(directory / "prometheus", targets, [quick_rules(directory)])
         yield World(cluster, odd, stack.enter_context(prometheus))
 
 
 def labels_of(node: NodeProcess) -> dict[str, str]:
     """The labels that the scrape configurations of public dashboards add for a node."""
-    return {"job": "odradek", "kafka_cluster": "main", "kubernetes_pod_name": f"main-kafka-{node.node_id}"}
+    return {"job": CLUSTER, "kafka_cluster": "main", "kubernetes_pod_name": f"main-kafka-{node.node_id}"}
 
 
 @contextmanager
@@ -201,7 +208,7 @@ def test_a_healthy_cluster_has_data_in_all_panels_and_no_alert(world: World) -> 
             eventually(partial(_has_data, world, text), f"{panel}: {text}", pause_s=0.5)
         assert [query for query in known if query.why_not and _has_data(world, query.query)] == []
         eventually(lambda: _values(world, 'min(count_over_time(up{job="odradek"}[1m]))')[0] > 5, pause_s=0.5)
-    assert {alert for alert, job in _firing(world) if job == "odradek"} - OF_THE_MACHINE == set()
+    assert world.firing() - OF_THE_MACHINE == set()
 
 
 def _has_data(world: World, text: str) -> bool:
@@ -210,11 +217,6 @@ def _has_data(world: World, text: str) -> bool:
 
 def _values(world: World, text: str) -> list[float]:
     return [float(each["value"][1]) for each in world.prometheus.query(text)]
-
-
-def _firing(world: World) -> list[tuple[str, str]]:
-    series = world.prometheus.query('ALERTS{alertstate="firing"}')
-    return [(each["metric"]["alertname"], each["metric"].get("job", "")) for each in series]
 
 
 def test_a_group_that_falls_behind(world: World) -> None:
@@ -235,7 +237,7 @@ def test_clients_that_wait_for_their_quota(world: World) -> None:
     def goes_on() -> bool:
         producer.produce("eaten", b"v" * 2000)
         producer.poll(0.1)
-        return "OdradekClientsThrottled" in world.prometheus.firing()
+        return "OdradekClientsThrottled" in world.firing()
 
     eventually(goes_on)
     set_quotas(world.cluster[1].plan.port, HUNGRY, producer_byte_rate=1e9)
@@ -284,9 +286,9 @@ def test_a_cluster_without_a_controller(world: World) -> None:
 
 
 def test_certificates_and_logins(world: World) -> None:
-    world.fires("OdradekCertificateExpires")
+    world.fires("OdradekCertificateExpires", job=ODD)
     client = world.odd.client("wrong")
-    eventually(lambda: client.poll(0.1) is not None and "OdradekLoginsFail" in world.prometheus.firing())
+    eventually(lambda: client.poll(0.1) is not None and "OdradekLoginsFail" in world.firing(ODD))
 
 
 def test_disks_that_flip_bits_fill_up_and_vanish(world: World) -> None:
@@ -302,14 +304,14 @@ def test_disks_that_flip_bits_fill_up_and_vanish(world: World) -> None:
     with flipped.open("r+b") as file:
         file.seek(len(content) // 2)
         file.write(bytes([content[len(content) // 2] ^ 1]))
-    world.fires("OdradekDamagedRecords")
+    world.fires("OdradekDamagedRecords", job=ODD)
 
     odd.ballast.fill(leave_bytes=4 * MIB)
-    world.fires("OdradekDiskNearlyFull")
+    world.fires("OdradekDiskNearlyFull", job=ODD)
     odd.ballast.release()
 
     shutil.rmtree(odd.gone.rename(odd.directory / "forgotten"))
-    world.fires("OdradekLogDirectoryOffline")
+    world.fires("OdradekLogDirectoryOffline", job=ODD)
 
 
 def test_all_alerts_have_a_test() -> None:

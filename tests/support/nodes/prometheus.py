@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import urllib.request
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -63,9 +62,3 @@ class Prometheus(ServerProcess):
     def query(self, text: str) -> list[dict[str, Any]]:
         """The result of a query at this moment."""
         return evaluate(self.url, text)
-
-    def firing(self) -> set[str]:
-        """The names of the alerts that fire."""
-        with urllib.request.urlopen(f"{self.url}/api/v1/alerts", timeout=60) as answer:
-            alerts = json.load(answer)["data"]["alerts"]
-        return {each["labels"]["alertname"] for each in alerts if each["state"] == "firing"}
