@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 WORDS = re.compile(
     r"(\b(?:told|tells|whoever|nobody|anew|reigns?|obeys?|meddl\w*|strangers?|hurry|lies (?:on|in|there)|left away"
     r"|leave \w+ away|not to be had|cannot be had|stands still|put aside|put right|shut out|put off|without a word"
-    r"|went another way|(?:came|come|comes) to nothing|of another time|not heard of|stop beating)\b"
+    r"|mend(?:s|ed|ing)?|time-outs?|back-offs?|went another way"
+    r"|(?:came|come|comes) to nothing|of another time|not heard of|stop beating)\b"
     # Names of functions and attributes.
     r"|\b_(?:hear|learn|obey|stand|wish|heard|told|untold|promised|quiet)(?:_\w+)?\b)",
     re.IGNORECASE,

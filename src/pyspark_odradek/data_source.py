@@ -103,7 +103,7 @@ class OdradekDataSource(DataSource):
 
 
 def lease_of(options: ReadOptions) -> LeasedSource | None:
-    """How far a query reads that shares its output with others; None where it has no gate."""
+    """The end of the reads of a query that shares its output with others; None where it has no gate."""
     if options.gate is None:
         return None
     from pyspark_odradek.standby.source import LeasedSource

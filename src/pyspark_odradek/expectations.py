@@ -95,7 +95,7 @@ def rules_of(**given: Mapping[str, str] | None) -> list[Rule]:
 
 def _check(rule: Rule) -> None:
     if not isinstance(rule.name, str) or not _NAME.fullmatch(rule.name):
-        raise OptionError(f"{rule.name!r} is no name for an expectation: letters, digits and _, a letter first")
+        raise OptionError(f"{rule.name!r} is not a name for an expectation: letters, digits and _, a letter first")
     if not isinstance(rule.condition, str) or not rule.condition.strip():
         raise OptionError(f"the expectation {rule.name} has no condition")
 

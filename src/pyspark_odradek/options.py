@@ -416,7 +416,7 @@ def _subject(options: Mapping[str, str]) -> tuple[tuple[str, ...], str | None, d
     try:
         re.compile(text)
     except re.error as error:
-        raise OptionError(f"subscribePattern {text!r} is no regular expression: {error}") from None
+        raise OptionError(f"subscribePattern {text!r} is not a regular expression: {error}") from None
     return (), text, {}
 
 
@@ -488,11 +488,11 @@ def _values(offsets: Offsets) -> list[int]:
 
 def _integer(name: str, value: object, least: int, most: int = INT64_MAX) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise OptionError(f"{name}: {value!r} is no whole number")
+        raise OptionError(f"{name}: {value!r} is not a whole number")
     try:
         number = int(value)
     except ValueError:
-        raise OptionError(f"{name}: {value!r} is no whole number") from None
+        raise OptionError(f"{name}: {value!r} is not a whole number") from None
     if number < least:
         raise OptionError(f"{name}: {number} is below {least}")
     if number > most:
@@ -512,7 +512,7 @@ def number_setting(settings: Mapping[str, str], name: str, default: int, least: 
     try:
         number = int(text)
     except ValueError:
-        raise OptionError(f"kafka.{name}: {text!r} is no whole number") from None
+        raise OptionError(f"kafka.{name}: {text!r} is not a whole number") from None
     if not least <= number <= most:
         raise OptionError(f"kafka.{name}: {number} is not between {least} and {most}")
     return number

@@ -94,7 +94,7 @@ def positions_of(offset: Any) -> Positions | None:
 
 
 def rate_of(value: Any) -> float:
-    """Rows a second; 0 for what is no number: Spark says NaN, or a text, where a batch took no time."""
+    """Rows a second; 0 for what is not a number: Spark says NaN, or a text, where a batch took no time."""
     rate = float(value or 0.0)
     return rate if 0.0 <= rate < float("inf") else 0.0
 

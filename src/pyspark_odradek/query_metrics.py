@@ -147,7 +147,7 @@ def publish(spark: SparkSession, address: str) -> MetricsPage:
     Args:
         address: host:port to listen on; port 0 takes a free one, which `MetricsPage.port` has.
     Raises:
-        OptionError: it is no address, or the address is in use.
+        OptionError: it is not an address, or the address is in use.
     """
     page = _PAGES.get(address)
     if page is not None and page.spark is not spark:

@@ -25,7 +25,7 @@ else:
     from dataclasses import dataclass
 
     class ReadLimit:
-        """How much a batch may read."""
+        """The limit of a batch's reads."""
 
     class ReadAllAvailable(ReadLimit):
         """All that there is."""

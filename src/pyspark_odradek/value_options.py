@@ -20,7 +20,7 @@ _MADE_BY_SPARK["avro"] = "bytes of the value, as with to_avro"
 
 @dataclass(frozen=True)
 class RegistryAddress:
-    """How to reach a schema registry: any of `urls`; `authorities` is a file of trusted certificates, in PEM."""
+    """The connection to a schema registry: any of `urls`; `authorities` is a file of trusted certificates, in PEM."""
 
     urls: tuple[str, ...]
     user: str | None = None
@@ -30,7 +30,7 @@ class RegistryAddress:
 
 @dataclass(frozen=True)
 class WrittenValues:
-    """How values are written that have the frame of a registry: `form` is avro, json or protobuf.
+    """The writing of values with the frame of a registry: `form` is avro, json or protobuf.
 
     `schema` is None where it is the newest one of the subject, or, for Avro, made of the columns. `message` is of
     Protobuf; `references` of the others, in JSON.
@@ -88,7 +88,7 @@ def value_options(options: Mapping[str, str], topics: Sequence[str], kafka: Mapp
 
 
 def written_values(options: Mapping[str, str], topic: str | None, kafka: Mapping[str, str]) -> WrittenValues | None:
-    """How a sink writes values; None where they are bytes already. Raises OptionError.
+    """The writing of a sink's values; None where they are bytes already. Raises OptionError.
 
     Args:
         options: by their names in lower case.

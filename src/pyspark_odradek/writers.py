@@ -1,4 +1,4 @@
-"""Which writer a query gets, by its options: of topics, of tables, or of an output that it shares with others.
+"""The writer of a query, by its options: of topics, of tables, or of an output that it shares with others.
 
 Each is imported where a query asks for it: none needs what the others need.
 """

@@ -196,7 +196,7 @@ class TestEnvelope:
             ({"request_principal": PRINCIPAL[:-2]}, "PRINCIPAL_DESERIALIZATION_FAILURE"),
             ({"client_host_address": b"abcde"}, "INVALID_REQUEST"),
             ({"request_data": b""}, "INVALID_REQUEST"),
-            ({"request_data": b"\0\x13\0\x07\0\0\0\1garbage that is no request"}, "INVALID_REQUEST"),
+            ({"request_data": b"\0\x13\0\x07\0\0\0\1garbage that is not a request"}, "INVALID_REQUEST"),
         ],
     )
     def test_a_broken_one_is_refused(self, controller: Calls, fields: dict[str, Any], error: str) -> None:

@@ -185,7 +185,7 @@ def test_transactions_are_counted(watched: tuple[Node, int]) -> None:
             ),
             "it is aborted",
         )
-        eventually(lambda: metrics(port)["odradek_transaction_markers_owed"] == 0, "all markers are written")
+        eventually(lambda: metrics(port)["odradek_transaction_pending_markers"] == 0, "all markers are written")
 
         def ended() -> list[float]:
             keys = [f"odradek_transactions_{what}_total" for what in ("committed", "aborted")]

@@ -36,7 +36,7 @@ def fill(bootstrap: str) -> None:
 
 
 def fill_more(bootstrap: str) -> None:
-    """A transaction, whose markers are control records, and records that are no text."""
+    """A transaction, whose markers are control records, and records that are not a text."""
     create_topic(bootstrap, "odd", 1)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "dumper"})
     producer.init_transactions(60)

@@ -300,7 +300,7 @@ def test_ctrl_c_on_a_terminal_reports_the_written_lines(
             ["produce", "--topic", "bad", "--format", "json"],
             b'{"value": "x", "timestamp_ms": 100000000000000000000}',
             errors.BAD_CONFIG,
-            "timestamp_ms is no whole number, or too large",
+            "timestamp_ms is not a whole number, or too large",
         ),
         (
             ["produce", "--topic", "bad", "--format", "json"],

@@ -174,7 +174,7 @@ class TestRolesOfTheirOwn:
 
     @pytest.mark.parametrize("api_key", sorted(FORWARDED & {handler.api_key for handler in HANDLERS}))
     def test_every_forwarded_request_is_answered_by_the_controller(self, separate: Cluster, api_key: ApiKey) -> None:
-        """An empty request of every version, by way of a broker that is no controller: refused or not, but decided."""
+        """Empty requests of every version to a broker that is not a controller: refused or not, but decided."""
         spec = API[api_key]
         (handler,) = [each for each in HANDLERS if each.api_key == api_key]
         with Calls(separate[2].plan.port) as calls:

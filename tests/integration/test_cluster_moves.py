@@ -320,6 +320,6 @@ def test_replicas_out_of_sync_are_listed_with_the_reason(cluster: ProcessCluster
         lambda: {row["why"] for row in run(cluster, "partitions", "lagging", "--json").json} == {"fenced"}, "fenced"
     )
     shown = run(cluster, "partitions", "lagging")
-    assert "behind" in shown.out and "odradek_follower_out_seconds" in shown.err
+    assert "behind" in shown.out and "odradek_follower_out_of_sync_seconds" in shown.err
     cluster[4].start()
     eventually(lambda: "All replicas are in sync" in run(cluster, "partitions", "lagging").out, "4 is in sync again")

@@ -308,7 +308,7 @@ async def is_not_reached(cluster: Cluster) -> bool:
 
 def test_wrong_input_gets_one_line() -> None:
     for line, read in (
-        ("is no principal", lambda: parse_acl("alice", "ALLOW", "READ", "TOPIC", "LITERAL", "x", "")),
+        ("is not a principal", lambda: parse_acl("alice", "ALLOW", "READ", "TOPIC", "LITERAL", "x", "")),
         (
             "name the transactional id",
             lambda: parse_acl("User:a", "ALLOW", "READ", "TRANSACTIONAL_ID", "LITERAL", "", ""),

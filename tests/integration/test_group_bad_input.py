@@ -101,7 +101,7 @@ def test_ten_thousand_topics_in_one_subscription(own: Node, client: GroupClient,
 
 
 def test_ten_megabytes_of_metadata(own: Node, client: GroupClient) -> None:
-    """Kafka's strings end at 32,767 bytes; a longer one is no request, and ends the connection."""
+    """Kafka's strings end at 32,767 bytes; a longer one is not a request, and ends the connection."""
     before = own.memory_bytes()
     assert client.commit_code("noted", 1, metadata="x" * 32_000) == ErrorCode.OFFSET_METADATA_TOO_LARGE
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="mark")

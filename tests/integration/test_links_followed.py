@@ -214,7 +214,7 @@ def test_settings_of_topics_follow_but_those_left_out(source: Node, here: Node) 
     refused = odradek(
         here.bootstrap, "links", "alter", "west", "--set", "topic.config.sync.include=retention", code=None
     )
-    assert refused.code and "retention is no setting of topics" in refused.err
+    assert refused.code and "retention is not a setting of topics" in refused.err
 
 
 def test_acls_of_the_list_follow_and_no_others(source: Node, here: Node) -> None:

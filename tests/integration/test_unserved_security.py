@@ -20,7 +20,11 @@ AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     ("key", "value", "said"),
     [
         ("authorizer.class.name", "com.example.Authorizer", f"must be {AUTHORIZER}, or empty"),
-        ("super.users", "User:admin;bob", "'bob' is no principal: must be User:name, several separated by semicolons"),
+        (
+            "super.users",
+            "User:admin;bob",
+            "'bob' is not a principal: must be User:name, several separated by semicolons",
+        ),
         ("principal.builder.class", "com.example.Principals", "ACLs would meet other principals"),
         ("create.topic.policy.class.name", "com.example.Policy", "topics would be created without this policy"),
         ("security.inter.broker.protocol", "SASL_SSL", "no listener has that protocol"),

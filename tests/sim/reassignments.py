@@ -136,7 +136,7 @@ class MovingCluster(ManyNodes):
                 self.add_broker(node_id)
 
     def add_broker(self, node_id: int) -> Machine:
-        """A broker that is no controller; its process is not started."""
+        """A broker that is not a controller; its process is not started."""
         voters = next(iter(self.world.machines.values())).settings["controller.quorum.voters"]
         return self._add(node_id, voters, "broker", f"PLAINTEXT://node-{node_id}:{PORT}")
 

@@ -82,7 +82,7 @@ def test_a_checkpoint_of_another_source(spark: Any, odradek: str, topic: str, tm
     eventually(lambda: query.lastProgress, "the query makes no progress")
     query.stop()
     said = ended(to_nothing(load_stream(spark, odradek, subscribe=topic).select("value"), tmp_path))
-    assert "which is no position in topics: it is of a query over another source" in said
+    assert "which is not a position in topics: it is of a query over another source" in said
 
 
 def test_offsets_below_the_log_start(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_checkpoint_without_ids_of_topics(odradek: str, topic: str) -> None:
     assert found.pop(topic) == {"0": 10} and list(found.values()) == [{}]
     with pytest.raises(DataLossError, match=f"{topic}-0: .*the log now ends at 10: it was truncated, or the topic was"):
         reader.latestOffset({topic: {"0": 11}}, ReadAllAvailable())
-    with pytest.raises(OptionError, match="which is no position in topics"):
+    with pytest.raises(OptionError, match="which is not a position in topics"):
         reader.latestOffset({topic: {"0": 10}, f"{topic}@no-id": {}}, ReadAllAvailable())
     reader.stop()
 

@@ -28,7 +28,7 @@ from tests.support.clients.confluent import admin, create_topic
 from tests.support.nodes.node import Node
 
 GIVE_UP = r"give it up: delete the partition's records up to it, it included \(kafka-delete-records\), and set failOn"
-MEND = r"\. Mend the broker's log, from another replica where one has it whole; or " + GIVE_UP
+REPAIR = r"\. Repair the broker's log, from another replica where one has it whole; or " + GIVE_UP
 
 
 def of_an_old_format(data: bytearray) -> None:
@@ -49,8 +49,8 @@ SAID: list[tuple[Callable[[bytearray], None], str]] = [
         of_an_old_format,
         r"has record format v1; only v2 .* is read\. Let a client that reads the old format rewrite",
     ),
-    (with_a_flipped_bit, r"is damaged: its checksum does not fit its bytes" + MEND),
-    (of_a_broken_producer, r"is damaged: records? .*" + MEND),
+    (with_a_flipped_bit, r"is damaged: its checksum does not fit its bytes" + REPAIR),
+    (of_a_broken_producer, r"is damaged: records? .*" + REPAIR),
 ]
 
 
@@ -124,6 +124,6 @@ def test_a_broker_that_finds_it_first(node: Node, topic: str) -> None:
     damage(node, topic, with_a_flipped_bit)
     node.stop()
     node.start()
-    says = rf"from offset 10 on: the broker finds the batch there damaged \(CORRUPT_MESSAGE\){MEND}"
+    says = rf"from offset 10 on: the broker finds the batch there damaged \(CORRUPT_MESSAGE\){REPAIR}"
     with pytest.raises(ClusterError, match=f"{topic}-0 cannot be read {says}"):
         read(node, topic)

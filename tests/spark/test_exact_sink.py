@@ -281,7 +281,7 @@ def test_a_topic_is_created_as_the_options_say(
         ({"kafka.transactional.id": "mine"}, "set transactionalIdPrefix"),
         ({"kafka.compression.type": "rar"}, "compression.type is one of none, gzip"),
         ({"kafka.compression.type": "zstd", "kafka.compression.zstd.level": "99"}, "is not between"),
-        ({"kafka.batch.size": "many"}, "is no whole number"),
+        ({"kafka.batch.size": "many"}, "is not a whole number"),
         ({"topicPartitions": "3"}, "topicPartitions has an effect only with createTopic=true"),
         ({"topic.cleanup.policy": "compact"}, r"topic\.\* has an effect only with createTopic=true"),
         ({"exactlyOnceWriters": "all"}, "exactlyOnceWriters is driver or tasks, not 'all'"),

@@ -476,7 +476,7 @@ def test_a_malformed_marker_is_reported_and_a_tombstone_removes_one(ours: Query)
     ours.expire()
     assert ours.markers is not None
     produce_all(ours.bootstrap, ours.markers, [(ours.id.encode(), b"[1]")])
-    with pytest.raises(ClusterError, match=r"has b'\[1\]' under the key .* which is no marker"):
+    with pytest.raises(ClusterError, match=r"has b'\[1\]' under the key .* which is not a marker"):
         ours.write(1)
     produce_all(ours.bootstrap, ours.markers, [(ours.id.encode(), None)])
     assert ours.run().marker() is None

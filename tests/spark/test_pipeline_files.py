@@ -282,7 +282,7 @@ def test_a_quarantine_reports_as_a_group_of_its_own(monkeypatch: pytest.MonkeyPa
         ),
         (
             "Unsupported destination spark_catalog.default.out in flow: spark_catalog.default.f at transformDownNodes",
-            "f: flows into out, which is no table of the pipeline: declare it with create_streaming_table "
+            "f: flows into out, which is not a table of the pipeline: declare it with create_streaming_table "
             "(a sink with create_sink, and its flows in Python)",
         ),
     ],

@@ -265,7 +265,7 @@ def test_a_registry_that_refuses_is_one_sentence(registry: SchemaRegistry, monke
     assert json.loads(Registry(address).newest("a/b-value")) == FIRST
     assert "secret" not in repr(address)
     monkeypatch.setattr(registry, "answer", lambda *_: (200, ["another service"]))
-    with pytest.raises(ClusterError, match=r"what answers at .* is no schema registry"):
+    with pytest.raises(ClusterError, match=r"what answers at .* is not a schema registry"):
         Registry(address).newest("a/b-value")
 
 

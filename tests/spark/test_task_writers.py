@@ -319,7 +319,7 @@ def test_a_failed_batch_is_not_aborted_task_by_task_for_ever(ours: Query, caplog
     driver.end_task = unanswered  # type: ignore[assignment,method-assign]  # the test replaces it
     driver.abandon(tasks, 0)
     assert len(asked) == 1
-    assert "what 2 tasks have written in vain is aborted by its time-out" in caplog.text
+    assert "what 2 tasks have written in vain is aborted by its timeout" in caplog.text
     assert ours.run(0, "another")
     ours.check(1)
 

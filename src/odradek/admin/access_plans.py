@@ -55,7 +55,7 @@ def parse_acl(
     """Parse the fields of a form as an ACL, by PERMISSIONS, OPERATIONS, RESOURCES, PATTERNS. Raises PlanError."""
     principal, name, host = principal.strip(), name.strip(), host.strip() or "*"
     if not is_principal(principal):
-        raise PlanError(f"{principal[:100]!r} is no principal; write User:name, or User:* for all")
+        raise PlanError(f"{principal[:100]!r} is not a principal; write User:name, or User:* for all")
     if resource == AclResourceType.CLUSTER.name:
         name, pattern = CLUSTER_NAME, PatternType.LITERAL.name
     if not name:
@@ -184,7 +184,7 @@ def entity_in_words(entity: Entity) -> str:
 async def plan_quota(cluster: Cluster, entity: Entity, key: str, text: str) -> Plan:
     """Set a quota. Raises PlanError, ApiError."""
     if key not in QUOTAS:
-        raise PlanError(f"{key} is no quota; there are {', '.join(QUOTAS)}")
+        raise PlanError(f"{key} is not a quota; there are {', '.join(QUOTAS)}")
     if ("ip" in entity) != (key == "connection_creation_rate"):
         raise PlanError("connection_creation_rate is for addresses, and the others are for users and client ids")
     try:

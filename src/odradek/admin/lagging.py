@@ -6,7 +6,7 @@
 - stuck: the broker responds and the replica does not fetch: it may not reach the leader; its log has the reason.
 
 Only the leader knows since when, and how often the replica left the ISR: see its log, and its metrics
-`odradek_follower_out_seconds` and `odradek_follower_falls`.
+`odradek_follower_out_of_sync_seconds` and `odradek_follower_isr_removals`.
 """
 
 from __future__ import annotations

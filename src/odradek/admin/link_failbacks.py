@@ -405,7 +405,7 @@ async def _stable_offsets(here: Cluster, group: str, wanted: dict[PartitionKey, 
         if error.code is not ErrorCode.UNSTABLE_OFFSET_COMMIT:
             raise
         raise UnfinishedError(
-            f"an open transaction may commit offsets of group {group} behind the cut: end it, or wait for its time-out "
+            f"an open transaction may commit offsets of group {group} behind the cut: end it, or wait for its timeout "
             "(transaction.timeout.ms of its producer), and give `odradek links failback` once more"
         ) from None
     return {key: each.offset for key, each in found.items() if key in wanted}
@@ -424,7 +424,7 @@ async def check_source(here: Cluster, source: Cluster, plan: FailbackPlan) -> No
         name = plan.sources[topic]
         if name not in promoted or promoted[name].source_id != ours[topic].topic_id:
             raise UnfinishedError(
-                f"{name} at {link.bootstrap_servers} is no topic of its own any more: give one of the two up with "
+                f"{name} at {link.bootstrap_servers} is not a topic of its own any more: give one of the two up with "
                 f"`odradek links failover {link.name} {topic}`"
             )
 

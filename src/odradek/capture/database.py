@@ -195,8 +195,8 @@ class Database:
         """The tables of these names, which are schema.table; changes nothing.
 
         Raises:
-            CaptureError: a table does not exist, is no ordinary table, or has no primary key; logical decoding is off;
-                the database is a standby.
+            CaptureError: a table does not exist, is not an ordinary table, or has no primary key; logical decoding is
+                off; the database is a standby.
         """
         (is_standby,) = self._one("SELECT pg_is_in_recovery()")
         if is_standby:
@@ -212,7 +212,7 @@ class Database:
                 raise CaptureError(f"there is no table {name}; name tables as schema.table")
             if kind != _ORDINARY:
                 advice = "name its partitions" if kind == _PARTITIONED else "only tables have changes"
-                raise CaptureError(f"{name} is no ordinary table; {advice}")
+                raise CaptureError(f"{name} is not an ordinary table; {advice}")
             if not key:
                 raise CaptureError(f"{name} has no primary key, which keys its records; add one")
             if is_generated:

@@ -26,7 +26,7 @@ _TIMESTAMP = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """How values of a PostgreSQL type appear in JSON.
+    """The JSON form of values of a PostgreSQL type.
 
     Attributes:
         connect: the type of Kafka Connect's schema.
@@ -57,7 +57,7 @@ class Type:
 
 def _boolean(text: str) -> bool:
     if text not in ("t", "f"):
-        raise ValueError(f"{text!r} is no boolean")
+        raise ValueError(f"{text!r} is not a boolean")
     return text == "t"
 
 
@@ -89,7 +89,7 @@ def _parts(text: str) -> tuple[int, int]:
     """Days since 1970-01-01 and microseconds of the day, of a date or a timestamp in UTC."""
     found = _TIMESTAMP.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no date in ISO format; is DateStyle set?")
+        raise ValueError(f"{text!r} is not a date in ISO format; is DateStyle set?")
     year = int(found["year"])
     days = days_from_civil(1 - year if found["bc"] else year, int(found["month"]), int(found["day"]))
     return days, _micros(found["time"] or "00:00:00")
@@ -133,7 +133,7 @@ def _zoned_time(text: str) -> str:
     """A time in UTC; PostgreSQL's text has the offset of the writer."""
     found = _ZONED_TIME.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no time with a time zone")
+        raise ValueError(f"{text!r} is not a time with a time zone")
     hours, minutes, seconds = ((found[name] or "0") for name in ("hours", "minutes", "seconds"))
     offset_us = _micros(f"{hours}:{minutes}:{seconds}") * (-1 if found["sign"] == "-" else 1)
     micros = (_micros(found["time"]) - offset_us) % _DAY_US
@@ -151,7 +151,7 @@ def _interval(text: str) -> str:
     """An interval as ISO 8601, from PostgreSQL's style: `1 year -2 mons +3 days -04:05:06.78`."""
     found = _INTERVAL.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no interval; is intervalstyle set?")
+        raise ValueError(f"{text!r} is not an interval; is intervalstyle set?")
     years, months, days = (int(found[name] or 0) for name in ("years", "months", "days"))
     sign = "-" if found["sign"] == "-" else ""
     hours, minutes, seconds = (found["time"] or "0:0:0").split(":")
@@ -174,14 +174,14 @@ def _array(items: Type, text: str) -> Json:
 
 def _elements(text: str) -> Iterator[str | None]:
     if not text.endswith("}"):
-        raise ValueError(f"{text!r} is no array")
+        raise ValueError(f"{text!r} is not an array")
     # An array whose first index is not 1 begins with its bounds, as in `[0:1]={1,2}`.
     inside = text[text.index("{") + 1 : -1]
     position, depth = 0, 0
     while position < len(inside):
         found = _ELEMENT.match(inside, position)
         if found is None:
-            raise ValueError(f"{text!r} is no array")
+            raise ValueError(f"{text!r} is not an array")
         position = found.end()
         if (brace := found["brace"]) is not None:
             depth += 1 if brace == "{" else -1

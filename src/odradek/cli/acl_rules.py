@@ -111,7 +111,7 @@ def _check_hosts(hosts: Sequence[str]) -> None:
             if host != WILDCARD and network_of(host) is None:
                 ip_address(host)
         except ValueError:
-            raise CliError(f"--host {host} is no address; give one, or 10.0.0.0/8 or *", code=USAGE) from None
+            raise CliError(f"--host {host} is not an address; give one, or 10.0.0.0/8 or *", code=USAGE) from None
 
 
 def entries_of(
@@ -125,7 +125,7 @@ def entries_of(
     """An ACL for each pair of resource and operation, principal and host.
 
     Raises:
-        CliError: no principal, or a host that is no address: a rule with a name would hold for no client.
+        CliError: no principal, or a host that is not an address: a rule with a name would hold for no client.
     """
     from odradek.metadata.acls import PatternType
     from odradek.metadata.model import Acl
@@ -216,7 +216,7 @@ def check_principals(names: Sequence[str]) -> None:
 
     for name in names:
         if not is_principal(name):
-            raise CliError(f"{name} is no principal; write User:{name}", code=USAGE)
+            raise CliError(f"{name} is not a principal; write User:{name}", code=USAGE)
 
 
 def row(acl: Acl) -> list[object]:

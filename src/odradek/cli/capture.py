@@ -261,7 +261,7 @@ def _database_error(error: Exception) -> CliError:
 
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
         # libpq repeats what it cannot read, which may have the password.
-        return CliError("--database is no connection string: postgresql://user@host/database", code=USAGE)
+        return CliError("--database is not a connection string: postgresql://user@host/database", code=USAGE)
     code = UNREACHABLE if isinstance(error, psycopg.OperationalError) else FAILED
     return CliError(f"PostgreSQL: {_first_line(error)}; see --database", code=code)
 

@@ -72,7 +72,7 @@ class Target:
             return DEFAULT_TIMEOUT_MS
         timeout_ms = parse_natural(text, INT32_MAX)
         if not timeout_ms:
-            raise CliError(f"--command-config: a timeout of {text!r} is no number of milliseconds", code=BAD_CONFIG)
+            raise CliError(f"--command-config: a timeout of {text!r} is not a number of milliseconds", code=BAD_CONFIG)
         return timeout_ms
 
     @property

@@ -29,7 +29,7 @@ def explain(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a group's recent events (joins, leaves, time-outs, fencing, partitions without owner) and advice."""
+    """Show a group's recent events (joins, leaves, timeouts, fencing, partitions without owner) and advice."""
 
     async def work(cluster: Cluster) -> tuple[dict[str, Any] | None, str]:
         from odradek.client import groups
@@ -47,7 +47,7 @@ def explain(
 
     timeline, state = administer(target(bootstrap_server, command_config), work)
     if timeline is None:
-        raise CliError("the group's coordinator keeps no timeline: it is no broker of Odradek")
+        raise CliError("the group's coordinator keeps no timeline: it is not a broker of Odradek")
     found = {"state": state, **timeline, "advice": advice(timeline["events"])}
     if as_json:
         print_json(found)

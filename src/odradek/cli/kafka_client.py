@@ -132,7 +132,7 @@ def made(client: type[Any], settings: dict[str, Any]) -> Any:
         text = error.args[0].str() if error.args else str(error)
         if "No provider for SASL mechanism GSSAPI" in text:
             raise CliError(NO_KERBEROS, code=BAD_CONFIG) from None
-        raise CliError(f"{text}; mend it in --command-config or --command-property", code=BAD_CONFIG) from None
+        raise CliError(f"{text}; correct it in --command-config or --command-property", code=BAD_CONFIG) from None
 
 
 def topic_partitions(client: Any, where: Target, topic: str, errors: ClientErrors) -> list[int]:
@@ -184,7 +184,7 @@ def failed(error: KafkaException, where: Target, errors: ClientErrors) -> CliErr
     if reason.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT):
         return unreachable(where, f"cannot connect to {where.bootstrap}: {errors.text(reason.str())}")
     if reason.code() == KafkaError._RESOLVE:
-        return CliError(f"{where.bootstrap}: the name cannot be resolved; mend --bootstrap-server", code=UNREACHABLE)
+        return CliError(f"{where.bootstrap}: the name cannot be resolved; correct --bootstrap-server", code=UNREACHABLE)
     return CliError(reason.str(), code=FAILED)
 
 

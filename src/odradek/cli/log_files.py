@@ -185,7 +185,7 @@ def _next_batch(file: BinaryIO, position: int, end: int) -> tuple[BatchHeader, b
     if not any(head) and _only_zeros(file):
         return None
     if len(head) < HEADER_BYTES:
-        return Damage(position, f"{len(head)} bytes are no whole header of a batch")
+        return Damage(position, f"{len(head)} bytes are not a whole header of a batch")
     header = BatchHeader.read(head)
     if header.magic != MAGIC:
         # Older formats have the same length field, but Kafka 4 reads them no more than we do.
@@ -367,7 +367,7 @@ def _entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, tuple[Any,
             return
         yield at, entry.unpack_from(data, at)
     if used < len(data) and any(data[used:]):
-        yield used, (Damage(used, f"{len(data) - used} bytes are no whole entry"), None)
+        yield used, (Damage(used, f"{len(data) - used} bytes are not a whole entry"), None)
 
 
 def _producers(path: Path) -> Iterator[dict[str, Any] | Damage]:
@@ -410,7 +410,7 @@ def _checkpoint(path: Path) -> Iterator[dict[str, Any] | Damage]:
                 topic, partition, offset = parts
                 yield {"kind": "offset", "topic": topic, "partition": int(partition), "offset": int(offset)}
         except ValueError:
-            yield Damage(None, f"line {number}: {line[:60]!r} is no entry of such a file")
+            yield Damage(None, f"line {number}: {line[:60]!r} is not an entry of such a file")
     if int(lines[1]) != len(lines) - 2:
         yield Damage(None, f"it announces {lines[1].strip()} entries and has {len(lines) - 2}")
 

@@ -10,5 +10,5 @@ GREATEST = 1e15
 def finite(value: float) -> float:
     """An option callback. Raises typer.BadParameter for a value that is not finite."""
     if not abs(value) <= GREATEST:  # nan is neither less nor greater
-        raise typer.BadParameter(f"{value:g} is no number up to {GREATEST:g}")
+        raise typer.BadParameter(f"{value:g} is not a number up to {GREATEST:g}")
     return value

@@ -224,7 +224,7 @@ def from_json(text: str) -> dict[TopicPartition, Replicas]:
         entries = found["partitions"]
         version = found.get("version", 1)
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise PlanError('this is no reassignment: it must be {"version":1,"partitions":[…]}') from None
+        raise PlanError('this is not a reassignment: it must be {"version":1,"partitions":[…]}') from None
     if version != 1:
         raise PlanError(f"version {version} of the format is not known; write version 1")
     assignment: dict[TopicPartition, Replicas] = {}

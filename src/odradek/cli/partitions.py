@@ -374,7 +374,7 @@ def lagging(
             [["-" if row[heading] is None else row[heading] for heading in headings] for row in rows],
         )
         say_on_stderr(
-            "Since when, and how often before: the leader's log, and odradek_follower_out_seconds of its metrics."
+            "Since when, and how often before: the leader's log, and its metric odradek_follower_out_of_sync_seconds."
         )
 
 

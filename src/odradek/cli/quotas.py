@@ -151,7 +151,7 @@ def _assignment(text: str) -> tuple[str, float]:
 
 def _check_key(key: str) -> None:
     if key not in KEYS:
-        raise CliError(f"{key} is no quota; there are {', '.join(KEYS)}", code=USAGE)
+        raise CliError(f"{key} is not a quota; there are {', '.join(KEYS)}", code=USAGE)
 
 
 def _known(cluster: Administration, entity: Entity) -> list[tuple[Entity, dict[str, float]]]:

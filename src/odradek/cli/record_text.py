@@ -35,13 +35,13 @@ class OutgoingRecord:
 
     @property
     def size_bytes(self) -> int:
-        """Of key and value."""
+        """The size of key and value."""
         return len(self.key or b"") + len(self.value or b"")
 
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """How a line is parsed as a record.
+    """The rules by which a line is parsed as a record.
 
     Attributes:
         key_separator: the text between key and value; None if lines have no keys.
@@ -193,7 +193,7 @@ def _json_bytes(found: dict[str, Any], name: str) -> bytes | None:
     if encoded is None:
         return _bytes(found.get(name), literal=True)
     if not isinstance(encoded, str):
-        raise TypeError(f"{name}_base64 is no string")
+        raise TypeError(f"{name}_base64 is not a string")
     return base64.b64decode(encoded, validate=True)
 
 
@@ -210,7 +210,7 @@ def _bytes(value: Any, *, literal: bool = False) -> bytes | None:
 
 def _name(name: Any) -> str:
     if not isinstance(name, str):
-        raise TypeError("the name of a header is no string")
+        raise TypeError("the name of a header is not a string")
     if "\0" in name:
         raise ValueError("the name of a header has a NUL, where the client would end it")
     return name
@@ -219,5 +219,5 @@ def _name(name: Any) -> str:
 def _whole(found: dict[str, Any], name: str) -> int | None:
     value = found.get(name)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= INT64_MAX):
-        raise TypeError(f"{name} is no whole number, or too large")
+        raise TypeError(f"{name} is not a whole number, or too large")
     return value

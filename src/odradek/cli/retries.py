@@ -27,7 +27,7 @@ def until_stopped() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        # The open transaction is aborted: `read_committed` consumers do not wait for its time-out.
+        # The open transaction is aborted: `read_committed` consumers do not wait for its timeout.
         say_on_stderr("stopped; the next start continues here")
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -56,7 +56,7 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
             host, port = part, str(DEFAULT_PORT)
         host, number = host.removeprefix("[").removesuffix("]"), parse_natural(port, 65535)
         if not host or not number:
-            raise ValueError(f"{part!r} is no host:port")
+            raise ValueError(f"{part!r} is not a host:port")
         addresses.append((host, number))
     if not addresses:
         raise ValueError("no host:port is given")

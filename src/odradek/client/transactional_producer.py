@@ -76,7 +76,7 @@ class TransactionalProducer:
 
     @contextmanager
     def aborting(self) -> Iterator[None]:
-        """Abort the transaction after an error: `read_committed` consumers would wait for its time-out."""
+        """Abort the transaction after an error: `read_committed` consumers would wait for its timeout."""
         try:
             yield
         except BaseException:  # Ctrl-C included

@@ -38,7 +38,7 @@ class Backoff:
         return self._pause_ms >= self._last_ms
 
     def next_ms(self) -> float:
-        """How long to pause now; the next pause is twice as long."""
+        """The pause now; the next pause is twice as long."""
         pause_ms = self._pause_ms
         # A first pause of 0 has none that is twice as long.
         self._pause_ms = min(self._last_ms, max(_SHORTEST_MS, 2 * pause_ms))

@@ -21,7 +21,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How values are spread: (upper bound, how many are within it), the last bound being +Inf, and their sum."""
+    """A distribution of values: (upper bound, how many are within it), the last bound being +Inf, and their sum."""
 
     buckets: tuple[tuple[str, int], ...]
     sum: float

@@ -17,7 +17,7 @@ TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a connection may take, and the whole answer after that."""
+    """The time limits of a connection, and of the whole response after it."""
 
     connect_s: float = TIMEOUT_S
     read_s: float = TIMEOUT_S

@@ -1,4 +1,5 @@
-"""How whole numbers are spread, as a histogram that costs the hot path one append: they are sorted later, many at once.
+"""The distribution of whole numbers, as a histogram that costs the hot path one append: they are
+sorted later, many at once.
 
 Bounds are powers of two, each four times the one before, so that sorting compares nothing.
 """
@@ -56,7 +57,7 @@ class Spread:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of values."""
         return self._by_bits.total() + len(self.added)
 
     @property

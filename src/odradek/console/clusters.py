@@ -108,7 +108,7 @@ def read_clusters(path: Path) -> dict[str, ClusterConfig]:
 
 def _cluster(name: str, given: Any, directory: Path) -> ClusterConfig:
     if not isinstance(given, dict):
-        raise ConfigError(["is no table"])
+        raise ConfigError(["is not a table"])
     if not name or len(name) > NAME_LIMIT or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
         raise ConfigError(["a name has letters, digits, '.', '_' and '-'"])
     known = {"bootstrap", "properties", "avro", *(right.value for right in Right)}
@@ -118,7 +118,7 @@ def _cluster(name: str, given: Any, directory: Path) -> ClusterConfig:
     properties = _properties(given.get("properties"), directory)
     bootstrap = given.get("bootstrap", properties.get("bootstrap.servers", ""))
     if not isinstance(bootstrap, str):
-        raise ConfigError(["bootstrap is no text"])
+        raise ConfigError(["bootstrap is not a text"])
     _check_bootstrap("bootstrap", bootstrap)
     rights = {right: _names(right, given.get(right.value, list(_DEFAULTS[right]))) for right in Right}
     return ClusterConfig(name, bootstrap, properties, rights, _schemas(given.get("avro", {}), directory))

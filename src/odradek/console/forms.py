@@ -53,7 +53,7 @@ def parse_partition(text: str) -> int | None:
 
 
 def parse_count(text: str, what: str) -> int | None:
-    """How many, or None where the brokers' default is meant. Raises BrowseError."""
+    """The number, or None for the brokers' default. Raises BrowseError."""
     if not text.strip():
         return None
     count = parse_natural(text.strip(), INT32_MAX)

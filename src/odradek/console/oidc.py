@@ -115,7 +115,7 @@ def read_oidc(path: Path) -> OidcConfig:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError([f"{path}: this is no TOML: {error}"]) from None
     problems = [f"{path}: unknown: {key}" for key in given if key not in (*_TEXTS, "scopes")]
-    problems += [f"{path}: {key} is no text" for key in _TEXTS if not isinstance(given.get(key, ""), str)]
+    problems += [f"{path}: {key} is not a text" for key in _TEXTS if not isinstance(given.get(key, ""), str)]
     problems += [f"{path}: {key} is missing" for key in ("issuer", "client_id", "url") if not given.get(key)]
     if problems:
         raise ConfigError(problems)

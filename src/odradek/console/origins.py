@@ -79,7 +79,7 @@ def host_name(host: str) -> str:
 
 
 def host_and_port(origin: str) -> str | None:
-    """Of an origin, as a host header has them."""
+    """The host and port of an origin, as a host header has them."""
     try:
         return urlsplit(origin).netloc
     except ValueError:

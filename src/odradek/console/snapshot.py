@@ -299,7 +299,7 @@ def _changed(before: MetadataResponsePartition, now: MetadataResponsePartition, 
         return
     for broker in sorted({*before.isr_nodes} - {*now.isr_nodes}):
         if broker not in now.replica_nodes:
-            yield f"broker {broker} is no replica any more"
+            yield f"broker {broker} is not a replica any more"
         elif broker in snapshot.fenced or broker not in snapshot.brokers:
             yield f"broker {broker} fell out of the in-sync set: it is away"
         else:

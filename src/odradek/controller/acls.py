@@ -155,7 +155,7 @@ def _principal_problem(creation: AclCreation) -> str:
         text = "no colon is present separating the principal type from the principal name"
         return f"Could not parse principal from `{creation.principal}` ({text})"
     if "/" in creation.host and network_of(creation.host) is None:
-        return f"The host {creation.host} is no network, as 10.0.0.0/8 is"
+        return f"The host {creation.host} is not a network, as 10.0.0.0/8 is"
     return "" if creation.host else "The host is empty; * means all"
 
 

@@ -142,7 +142,7 @@ def _check_failing_back(
             )
     wanted = changed.get(key) if what == "mirror" else None
     if wanted == MirrorState.PAUSED:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic}' is being failed back: it is no mirror yet.")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic}' is being failed back: it is not a mirror yet.")
     if wanted == MirrorState.ACTIVE:
         known = {**old, **changed}
         uncut = [each for each in partitions if mirror_key(link, f"cut.{each}", topic) not in known]
@@ -157,7 +157,7 @@ def _check_promoted(state: ControllerState, old: Mapping[str, str], changed: Map
     key = mirror_key(link, "mirror", topic)
     if old.get(key) == MirrorState.PROMOTED:
         # Its leaders know by these settings which records are the source's.
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic}' was promoted: it is no mirror any more.")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic}' was promoted: it is not a mirror any more.")
     if changed.get(key) != MirrorState.PROMOTED:
         return
     if topic not in state.topic_ids:

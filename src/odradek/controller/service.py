@@ -233,7 +233,7 @@ class ControllerService:
         while runtime.active:
             await asyncio.sleep(self._config.leader_imbalance_check_interval_seconds)
             more = self._config.auto_leader_rebalance_enable
-            with contextlib.suppress(ApiError):  # as in `_fence_the_silent`
+            with contextlib.suppress(ApiError):  # as in `_fence_expired`
                 await runtime.run(machine.partitions.elect_offline_partitions)
                 while more:
                     more = await runtime.run(machine.leaders.balance)
@@ -284,7 +284,7 @@ class ControllerService:
         elif request.KEY in MUTATION_METHODS:
             answer = await MUTATION_METHODS[request.KEY](self, request, charge)
         else:
-            assert request.KEY is not None, f"{type(request).__name__} is no request"
+            assert request.KEY is not None, f"{type(request).__name__} is not a request"
             answer = await METHODS[request.KEY](self, request)
         assert isinstance(answer, response), f"{type(answer).__name__} answers {type(request).__name__}"
         return answer
@@ -472,7 +472,7 @@ class ControllerService:
         """Periodically remove expired delegation tokens."""
         while runtime.active and self._token_config.secret_key:
             await asyncio.sleep(self._token_config.check_interval_ms / 1000)
-            with contextlib.suppress(ApiError):  # as in `_fence_the_silent`
+            with contextlib.suppress(ApiError):  # as in `_fence_expired`
                 await runtime.run(lambda: self._tokens(machine).remove_expired(self._now()))
 
 

@@ -21,7 +21,7 @@ from odradek.metadata.model import Endpoint
 _log = get_logger("coordinator.service")
 
 # How long FindCoordinator waits until the topic is created: Kafka answers at once with an error, and its client retries
-# after a back-off that is much longer than the creation.
+# after a backoff that is much longer than the creation.
 CREATION_WAIT_S = 2.0
 CREATION_POLL_S = 0.01
 

@@ -33,7 +33,7 @@ _BEGIN = Path(__file__).with_name("begin.py")
 
 
 class State(StrEnum):
-    """Of a broker, as the host knows it."""
+    """The state of a broker, as the host knows it."""
 
     STARTING = "starting"
     READY = "ready"

@@ -197,7 +197,7 @@ class MirroredPartition:
         if self.next_offset != asked_offset:
             return False
         if not partition.is_leader or partition.is_isolated or not partition.is_mirror:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is no mirror that is led here")
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is not a mirror that is led here")
         records = received(answer.records)
         if log.log_end_offset < asked_offset and (records or answer.high_watermark == asked_offset):
             if log.log_end_offset > 0 or self.source_end >= 0:  # else it begins where the source does

@@ -72,7 +72,7 @@ def read_offsets(disk: Disk, path: Path) -> dict[TopicPartition, int]:
             topic, partition_id, offset = parts
             found[topic, int(partition_id)] = int(offset)
         except ValueError:
-            raise CorruptCheckpointError(f"{path}: {line!r} is no topic, partition and offset") from None
+            raise CorruptCheckpointError(f"{path}: {line!r} is not a topic, a partition and an offset") from None
     return found
 
 

@@ -181,7 +181,7 @@ class LogConfig:
         return self.message_timestamp_type == "LogAppendTime"
 
     def batch_rules(self) -> BatchRules:
-        """Which batches these settings let in."""
+        """The rules of batches that these settings accept."""
         return BatchRules(
             max_message_bytes=self.max_message_bytes,
             compacted=self.compacted,

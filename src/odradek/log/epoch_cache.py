@@ -36,7 +36,7 @@ class EpochCache:
             try:
                 epoch, start = (int(part) for part in line.split(" "))
             except ValueError:
-                raise CorruptCheckpointError(f"{line!r} is no epoch and offset") from None
+                raise CorruptCheckpointError(f"{line!r} is not an epoch and an offset") from None
             if cache._epochs and (epoch <= cache._epochs[-1] or start < cache._starts[-1]):
                 raise CorruptCheckpointError(f"epoch {epoch} at {start} does not follow")
             cache._epochs.append(epoch)

@@ -51,7 +51,7 @@ class IndexFile:
         self._exists = self.disk.exists(self.path)
         data = read_file(self.disk, self.path) if self._exists else b""
         if len(data) % entry_bytes:
-            raise CorruptIndexError(f"{self.path}: {len(data)} bytes are no whole entries")
+            raise CorruptIndexError(f"{self.path}: {len(data)} bytes are not whole entries")
         self._flushed_bytes = self.size_bytes = len(data)
         return data
 

@@ -48,7 +48,7 @@ class AclResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How an entry's name is compared; ANY and MATCH are for filters."""
+    """The comparison of an entry's name; ANY and MATCH are for filters."""
 
     UNKNOWN = 0
     ANY = 1

@@ -55,7 +55,7 @@ class MetadataReplayer(ABC):
         if method is not None:
             getattr(self, method)(record)
         elif kind not in _WITHOUT_CHANGE:
-            raise ValueError(f"a {kind} is no metadata record")
+            raise ValueError(f"a {kind} is not a metadata record")
 
     @abstractmethod
     def _changed(self, table: SharedTable, key: Any) -> dict[Any, Any]:

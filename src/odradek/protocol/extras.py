@@ -122,7 +122,7 @@ def offset_times_field(numbers: Sequence[int]) -> tuple[int, bytes]:
 
 
 def read_offset_times(partition: Message) -> tuple[int, ...]:
-    """The numbers of the field; bytes that are no whole number are left out."""
+    """The numbers of the field; bytes that are not a whole number are left out."""
     for tag, data in partition.unknown_tagged_fields:
         if tag == OFFSET_TIMES_TAG:
             count = len(data) // 8

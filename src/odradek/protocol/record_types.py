@@ -63,7 +63,7 @@ def encode_metadata_record(record: Message, version: int) -> bytes:
         ValueError: not a metadata record, or it has no such version.
     """
     if record.KIND != "metadata" or record.KEY is None:
-        raise ValueError(f"{type(record).__name__} is no metadata record")
+        raise ValueError(f"{type(record).__name__} is not a metadata record")
     out = bytearray((METADATA_FRAME_VERSION,)) + uvarint(record.KEY) + uvarint(version)
     append_to(out, record, version)
     return bytes(out)
@@ -94,7 +94,7 @@ def encode_coordinator_key(key: Message, version: int = 0) -> bytes:
         ValueError: not a coordinator's key, or it has no such version.
     """
     if key.KIND != "coordinator-key" or key.KEY is None:
-        raise ValueError(f"{type(key).__name__} is no coordinator's key")
+        raise ValueError(f"{type(key).__name__} is not a coordinator's key")
     out = bytearray(key.KEY.to_bytes(2, "big"))
     append_to(out, key, version)
     return bytes(out)
@@ -108,7 +108,7 @@ def encode_coordinator_value(value: Message, version: int) -> bytes:
         ValueError: not a coordinator's value, or it has no such version.
     """
     if value.KIND != "coordinator-value":
-        raise ValueError(f"{type(value).__name__} is no coordinator's value")
+        raise ValueError(f"{type(value).__name__} is not a coordinator's value")
     out = bytearray(version.to_bytes(2, "big"))
     append_to(out, value, version)
     return bytes(out)

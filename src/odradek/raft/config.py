@@ -26,7 +26,7 @@ class RaftConfig:
         "controller.quorum.request.timeout.ms",
         default=2000,
         unit="ms",
-        doc="Time-out of requests between replicas of the quorum.",
+        doc="Timeout of requests between replicas of the quorum.",
     )
     retry_backoff_ms: int = option(
         "controller.quorum.retry.backoff.ms",

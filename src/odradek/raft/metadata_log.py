@@ -419,7 +419,7 @@ class MetadataLog:
             raise StorageError(
                 self.directory,
                 f"the metadata log is damaged: {path.name} at byte {end} (offset {self.log_end_offset}), where it was "
-                "durable, so this is no torn write. Nothing was changed; restore the file from a copy",
+                "durable, so this is not a torn write. Nothing was changed; restore the file from a copy",
             )
         self.cut_bytes = len(data) - end
         file.truncate(end)

@@ -78,7 +78,7 @@ def decode_state(data: bytes) -> ElectionState:
     if voted_id != NO_NODE:
         directory = fields.get("votedDirectoryId")
         if not isinstance(directory, str | None):
-            raise ValueError("votedDirectoryId is no text")
+            raise ValueError("votedDirectoryId is not a text")
         voted = ReplicaKey(voted_id, uuid_of(directory) if directory else ZERO_DIRECTORY)
     return ElectionState(leader_epoch, leader_id, voted)
 
@@ -86,7 +86,7 @@ def decode_state(data: bytes) -> ElectionState:
 def _number(fields: dict[str, object], name: str) -> int:
     value = fields.get(name, None if name == "leaderEpoch" else NO_NODE)
     if not isinstance(value, int):
-        raise ValueError(f"{name} is missing or is no number")
+        raise ValueError(f"{name} is missing or is not a number")
     return value
 
 

@@ -201,7 +201,7 @@ class QuorumStorage:
         try:
             decoded = list(decode_batches(b"".join(batches)))
         except ValueError as error:
-            raise ProtocolError(f"what the leader sent is no metadata: {error}") from None
+            raise ProtocolError(f"what the leader sent is not metadata: {error}") from None
         try:
             self.log.append(batches)
         except ApiError:

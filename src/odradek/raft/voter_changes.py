@@ -129,7 +129,7 @@ class VoterChanges:
                 return
             if self._clock.monotonic_ms() - began_ms >= request.timeout_ms:
                 reason = "another change is not committed" if self._is_pending() else "it has not caught up"
-                raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"node {key.node_id} is no voter yet: {reason}")
+                raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"node {key.node_id} is not a voter yet: {reason}")
             await self._host.pause(_ASK_AGAIN_MS)
 
     async def remove(self, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:

@@ -151,7 +151,7 @@ def _walk_one(data: Buffer, position: int, delta: int, keyed: bool, times: dict[
 
 
 def _skip_headers(data: Buffer, position: int, end: int) -> int:
-    """Raises IndexError, ValueError where they are not what their lengths say, or their names are no text."""
+    """Raises IndexError, ValueError where they are not what their lengths say, or their names are not a text."""
     count, position = read_zigzag(data, position)
     if not 0 <= count <= end - position:
         raise ValueError
@@ -167,7 +167,7 @@ def _skip_headers(data: Buffer, position: int, end: int) -> int:
 
 
 def _equal_records(data: Buffer, position: int, size: int, delta: int, count: int, times: dict[int, None]) -> int:
-    """How many records from `delta` on have the layout of the one at `position`, which is known to be right.
+    """The number of records from `delta` on that have the layout of the one at `position`, which is known to be right.
 
     Layout: the size of the record and of its key and value, no headers, and as many bytes for the deltas.
     """
@@ -214,13 +214,13 @@ def _column(data: Buffer, at: int, size: int, run: int) -> bytes:
 
 
 def _same(data: Buffer, at: int, size: int, run: int) -> int:
-    """How many of the next `run` records have the byte at `at` in common."""
+    """The number of the next `run` records that have the byte at `at` in common."""
     column = _column(data, at, size, run)
     return run if column.count(column[0]) == run else run - len(column.lstrip(column[:1]))
 
 
 def _same_widths(data: Buffer, at_time: int, at_delta: int, size: int, run: int) -> int:
-    """How many records have timestamp deltas of so many bytes: the first one has."""
+    """The number of records with timestamp deltas of so many bytes: the first one has."""
     for at in range(at_time, at_delta):
         column = _column(data, at, size, run)
         run -= len(column.lstrip(_LAST_BYTES if at == at_delta - 1 else _INNER_BYTES))

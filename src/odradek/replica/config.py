@@ -69,5 +69,5 @@ class FetcherConfig:
         "replica.socket.timeout.ms",
         default=30_000,
         unit="ms",
-        doc="Time-out of a follower's fetch, after which it reconnects.",
+        doc="Timeout of a follower's fetch, after which it reconnects.",
     )

@@ -228,7 +228,7 @@ class Fetcher:
         return partition.log.log_dir in full and self._broker_id not in partition.isr
 
     def retry_at_ms(self) -> int | None:
-        """When the next back-off ends; None where no partition backs off."""
+        """When the next backoff ends; None where no partition backs off."""
         times = (each.retry_at_ms for each in self._paused.values() if each.state is State.BACKING_OFF)
         return min(times, default=None)
 
@@ -248,7 +248,7 @@ class Fetcher:
         """Process the response to the oldest pending request.
 
         Args:
-            now_ms: monotonic, for back-offs.
+            now_ms: monotonic, for backoffs.
             wall_ms: wall clock, for the age of segments.
         """
         processed = ProcessedResponse()

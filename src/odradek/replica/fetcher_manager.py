@@ -272,7 +272,7 @@ class _FetchTask:
         self._wake.set()
 
     async def _wait_for_response_or_wakeup(self, response: asyncio.Future[Message]) -> None:
-        """Until an answer is there, something is assigned, or a back-off is over."""
+        """Wait until an answer is there, something is assigned, or a backoff is over."""
         if response.done():
             return
         limit_s = self._owner.config.socket_timeout_ms / 1000
@@ -329,7 +329,7 @@ class _FetchTask:
                 await self._wake.wait()
 
     async def _pause(self) -> None:
-        """Until something is assigned, a log is durable, or a back-off is over."""
+        """Wait until something is assigned, a log is durable, or a backoff is over."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._until_retry_s()):
                 await self._wake.wait()

@@ -75,7 +75,7 @@ def check_replica(partition: Partition, replica_id: int, current_leader_epoch: i
         # A broker with our leader epoch has a newer set of replicas than we do: it retries.
         is_ahead = current_leader_epoch >= 0
         code = ErrorCode.UNKNOWN_LEADER_EPOCH if is_ahead else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        raise ApiError(code, f"{replica_id} is no replica of {partition.name}")
+        raise ApiError(code, f"{replica_id} is not a replica of {partition.name}")
 
 
 def maybe_shrink(partition: Partition, *, now_ms: int, max_lag_ms: int) -> IsrChange | None:

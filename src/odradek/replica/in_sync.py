@@ -77,7 +77,7 @@ def outcome_of(error_code: int) -> Outcome:
 
 @dataclass(slots=True)
 class IsrCounts:
-    """How often in-sync sets lost and won members, over all partitions of a broker."""
+    """The numbers of shrinks and expansions of in-sync sets, over all partitions of a broker."""
 
     shrinks: int = 0
     expansions: int = 0

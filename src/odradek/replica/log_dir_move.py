@@ -28,7 +28,7 @@ FLUSH_BYTES = 64 << 20
 
 
 class Stage(Enum):
-    """How far a move has come: COPYING until the copy has all, REPORTING until the controller knows, then REPORTED."""
+    """The progress of a move: COPYING until the copy has all, REPORTING until the controller knows, then REPORTED."""
 
     COPYING = auto()
     REPORTING = auto()

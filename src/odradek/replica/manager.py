@@ -147,7 +147,7 @@ class ReplicaManager:
 
     @property
     def offline_count(self) -> int:
-        """How many partitions are in directories that failed."""
+        """The number of partitions in failed directories."""
         return len(self._offline)
 
     @property
@@ -416,7 +416,7 @@ class ReplicaManager:
         """
         found = self._log_manager.dirs.get(log_dir)
         if found is None:
-            raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"{log_dir} is no log directory of broker {self.broker_id}")
+            raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"{log_dir} is not a log directory of broker {self.broker_id}")
         if found.offline:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log_dir} is offline: {found.error}")
         try:

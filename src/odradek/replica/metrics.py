@@ -47,11 +47,9 @@ def replication_families(replicas: ReplicaManager) -> Iterator[Family]:
     yield Family.gauge(
         "odradek_partitions_offline", "Partitions of this broker whose log directory failed.", replicas.offline_count
     )
+    yield Family.counter("odradek_isr_shrinks", "Shrinks of in-sync sets of partitions led here.", counts.shrinks)
     yield Family.counter(
-        "odradek_isr_shrinks", "In-sync sets of partitions led here that lost members.", counts.shrinks
-    )
-    yield Family.counter(
-        "odradek_isr_expansions", "In-sync sets of partitions led here that won members.", counts.expansions
+        "odradek_isr_expansions", "Expansions of in-sync sets of partitions led here.", counts.expansions
     )
     yield Family("odradek_follower_lag_records", "gauge", "Records that a follower has not fetched.", lags)
     yield from _out_families(replicas, leading)
@@ -84,7 +82,7 @@ def replication_families(replicas: ReplicaManager) -> Iterator[Family]:
     )
     yield Family.counter(
         "odradek_repair_failures",
-        "Attempts to put damage right that found no replica which has what is damaged.",
+        "Attempts to repair damaged batches for which no replica had the data.",
         0 if repairs is None else repairs.failures,
     )
 
@@ -98,13 +96,13 @@ def _out_families(replicas: ReplicaManager, leading: list[Partition]) -> Iterato
     ]
     now_ms = replicas.monotonic_ms()
     yield Family(
-        "odradek_follower_out_seconds",
+        "odradek_follower_out_of_sync_seconds",
         "gauge",
         "For how long a follower has not been in sync, by reason: stuck, slow, fenced or new.",
         tuple(Sample(max(0, now_ms - removed.since_ms) / 1000, labels) for removed, labels in out),
     )
     yield Family(
-        "odradek_follower_falls",
+        "odradek_follower_isr_removals",
         "gauge",
         "Times that this leader has removed a follower, now out of sync, from the ISR.",
         tuple(Sample(removed.removal_count, labels) for removed, labels in out),

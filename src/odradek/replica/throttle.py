@@ -1,4 +1,4 @@
-"""Which replicas are throttled: the topic settings leader. and follower.replication.throttled.replicas (KIP-73). Pure.
+"""The throttled replicas: the topic settings leader. and follower.replication.throttled.replicas (KIP-73). Pure.
 
 A list of `partition:broker`, or `*`: the partition is throttled on that broker, when it leads (or follows, for the
 other setting). The rates are of brokers: leader. and follower.replication.throttled.rate.

@@ -134,9 +134,9 @@ def read_secret_keys(
     except OSError as error:
         raise ConfigError([f"{KEY_FILE}={settings.key_file}: cannot be read: {error.strerror or error}"]) from None
     except ValueError:
-        raise ConfigError([f"{KEY_FILE}={settings.key_file}: is no file of keys: {_HOW}"]) from None
+        raise ConfigError([f"{KEY_FILE}={settings.key_file}: is not a file of keys: {_HOW}"]) from None
     if not keys or any(len(key) != _KEY_BYTES for key in keys):
-        raise ConfigError([f"{KEY_FILE}={settings.key_file}: is no file of keys: {_HOW}"])
+        raise ConfigError([f"{KEY_FILE}={settings.key_file}: is not a file of keys: {_HOW}"])
     return SecretKeys(keys, randbytes)
 
 

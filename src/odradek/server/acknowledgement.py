@@ -39,7 +39,7 @@ def _record_last_wait(context: RequestContext, partition: Partition) -> None:
 
 
 class Acknowledgement(PendingResponse):
-    """The response of a Produce, when all waits have ended, or at the time-out with those marked that have not."""
+    """The response of a Produce, when all waits have ended, or at the timeout with those marked that have not."""
 
     __slots__ = ("_all_in_sync", "_context", "_produced", "_timeout_ms", "_timer", "_waiting")
 

@@ -89,7 +89,7 @@ _log = get_logger("server.broker")
 
 
 class Broker:
-    """One node of a cluster. `start` once, then `stop`; `failure` ends when fatal error: the node stops."""
+    """One node of a cluster. `start` once, then `stop`; `failure` is done after a fatal error, which stops the node."""
 
     def __init__(
         self,
@@ -371,7 +371,7 @@ class Broker:
     # -- while it runs ------------------------------------------------------------------------------------------
 
     def bootstrap_address(self) -> str:
-        """Where a client on this machine begins: `host:port` of the first listener for clients."""
+        """The bootstrap address of a client on this machine: `host:port` of the first listener for clients."""
         spec = self.bootstrap_listener()
         if spec is None:
             return ""

@@ -52,7 +52,7 @@ def topic_families(metrics: Metrics, image: MetadataImage) -> Iterator[Family]:
     yield family("odradek_topic_replicated_bytes", f"{given} followers, by topic.", named(metrics.replicated, "bytes"))
     yield family(
         "odradek_topic_fetches",
-        "Answers that gave a consumer batches of a topic, for each partition.",
+        "Fetch responses with batches for consumers, counted for each partition, by topic.",
         named(metrics.consumed, "answers"),
     )
     yield family(

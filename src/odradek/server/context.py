@@ -50,7 +50,7 @@ ANONYMOUS = "User:ANONYMOUS"
 
 
 async def _check_nothing(image: MetadataImage, changed: Mapping[str, str | None]) -> None:
-    """Of services without security settings and listeners."""
+    """The context of services without security settings and listeners."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class BrokerServices:
         controller: handles the controller's APIs, on this node or another one.
         quorum: this node's replica of the metadata log; answers the quorum's APIs.
         coordinator: handles the group APIs.
-        liveness: detects brokers that die; None if this node is no controller.
+        liveness: detects brokers that die; None if this node is not a controller.
         suspected_brokers: the brokers that may be failing.
         transactions: handles the transaction APIs.
         verifier: verifies that transactions include partitions of this broker.

@@ -40,19 +40,19 @@ _RETRIED = (ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 @config
 class ChannelConfig:
-    """The time-outs for connections to the controller's host."""
+    """The timeouts for connections to the controller's host."""
 
     connect_timeout_ms: int = option(
         "socket.connection.setup.timeout.ms",
         default=10_000,
         unit="ms",
-        doc="Time-out of a connection attempt to the controller.",
+        doc="Timeout of a connection attempt to the controller.",
     )
     answer_timeout_ms: int = option(
         "controller.socket.timeout.ms",
         default=30_000,
         unit="ms",
-        doc="Time-out of requests to the controller.",
+        doc="Timeout of requests to the controller.",
     )
 
 
@@ -158,7 +158,7 @@ class ControllerGateway:
 
     async def _handle_locally(self, request: Message, response: type[M], context: RequestContext | None) -> M:
         if self._service is None:
-            raise ApiError(ErrorCode.NOT_CONTROLLER, "this node is no controller")
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "this node is not a controller")
         if context is None:
             return await self._service.request(request, response)
         charge = self.mutations.charge_of(context)

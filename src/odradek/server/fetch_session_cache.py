@@ -37,7 +37,7 @@ PartitionKey = tuple[TopicKey, int]
 
 @config
 class FetchSessionConfig:
-    """How many fetch sessions a broker keeps."""
+    """The limit of fetch sessions of a broker."""
 
     slots: int = option(
         "max.incremental.fetch.session.cache.slots",

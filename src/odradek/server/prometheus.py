@@ -50,8 +50,10 @@ def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
         "Connections that are open, by listener.",
         tuple(Sample(count, (("listener", name),)) for name, count in sorted(of_listeners.items())),
     )
-    yield Family.counter("odradek_connections_accepted", "Connections that were taken.", connections.accepted_count)
-    yield Family.counter("odradek_connections_refused", "Connections beyond the limits.", connections.refused_count)
+    yield Family.counter("odradek_connections_accepted", "Connections that were accepted.", connections.accepted_count)
+    yield Family.counter(
+        "odradek_connections_refused", "Connections that were refused because of a limit.", connections.refused_count
+    )
     yield Family.counter(
         "odradek_connections_throttled", "Connections beyond a connection_creation_rate.", connections.throttled_count
     )
@@ -69,11 +71,13 @@ def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
     yield Family.gauge("odradek_request_memory_waiting", "Requests that wait for memory.", waiting)
     yield Family.gauge("odradek_fetch_sessions", "Fetch sessions that are kept.", len(services.fetch_sessions))
     yield Family.gauge("odradek_fetches_waiting", "Fetch requests that wait for data.", replicas.parked_fetch_count)
-    yield Family.gauge("odradek_partitions", "Partitions that lie on this broker.", len(replicas))
+    yield Family.gauge("odradek_partitions", "Partitions with a replica on this broker.", len(replicas))
     yield Family.gauge("odradek_partitions_led", "Partitions that this broker leads.", led)
     yield from replication_families(replicas)
     yield from _directory_families(services.log_manager)
-    yield Family.gauge("odradek_metadata_offset", "The last metadata record that this node goes by.", image.offset)
+    yield Family.gauge(
+        "odradek_metadata_offset", "Offset of the last metadata record that this node has applied.", image.offset
+    )
     yield Family("odradek_log_size_bytes", "gauge", "Bytes of a log's segments.", _samples(per_log, "size_bytes"))
     yield Family("odradek_log_start_offset", "gauge", "A log's first offset.", _samples(per_log, "log_start_offset"))
     yield Family("odradek_log_end_offset", "gauge", "A log's next offset.", _samples(per_log, "log_end_offset"))

@@ -266,7 +266,7 @@ def _check_listener_key(
     row = table(Scope.BROKER).get(plain)
     if row is None or not is_listener_key(plain) or (mechanism and not is_mechanism_key(plain)):
         of = f"the mechanism {mechanism.upper()} of a listener" if mechanism else "one listener"
-        warnings.append(f"{key} is ignored: {plain or key} is no setting that {of} can have")
+        warnings.append(f"{key} is ignored: {plain or key} is not a setting that {of} can have")
         return
     try:
         row.parse(text)

@@ -42,7 +42,7 @@ def super_users(text: str) -> tuple[str, ...]:
     names = tuple(name for part in text.split(";") if (name := part.strip()))
     for name in names:
         if not is_principal(name):
-            raise ValueError(f"{name!r} is no principal: must be User:name, several separated by semicolons")
+            raise ValueError(f"{name!r} is not a principal: must be User:name, several separated by semicolons")
     return names
 
 

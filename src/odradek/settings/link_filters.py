@@ -75,7 +75,7 @@ def follows_group(filters: Iterable[GroupFilter], group: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AclWords:
-    """Which ACLs are meant, in the words of Kafka's protocol; ANY and None are all values of a field."""
+    """The ACLs of a filter, in the words of Kafka's protocol; ANY and None are all values of a field."""
 
     resource_type: str
     pattern_type: str

@@ -49,7 +49,7 @@ def _filters(parse: Callable[[str], object]) -> Callable[[str], str]:
 
 def _names(text: str) -> str:
     unknown = [name for name in _listed(text) if name != _ALL_NAMES and setting(Scope.TOPIC, name) is None]
-    return f"{unknown[0]} is no setting of topics" if unknown else ""
+    return f"{unknown[0]} is not a setting of topics" if unknown else ""
 
 
 def _listed(text: str) -> list[str]:
@@ -135,7 +135,7 @@ def login_problem(settings: Mapping[str, str]) -> str:
 
 
 def connection_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Those by which a link connects, of all that it has."""
+    """The settings by which a link connects, of all that it has."""
     return {name: text for name, text in settings.items() if name in _OF_CONNECTIONS}
 
 
@@ -170,7 +170,7 @@ TOPIC_SETTINGS: Final = Following("settings of topics", "topic.config.sync.enabl
 
 
 class TopicList(NamedTuple):
-    """Which settings of topics follow."""
+    """The settings of topics that follow those of the source."""
 
     included: frozenset[str]
     excluded: frozenset[str]

@@ -29,7 +29,7 @@ _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
 
 class MirrorState(StrEnum):
-    """The target state of a mirror; a promoted topic is no mirror any more, until a failback."""
+    """The target state of a mirror; a promoted topic is not a mirror any more, until a failback."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -331,7 +331,7 @@ def link_problems(resource_name: str, settings: Mapping[str, str]) -> list[str]:
     for key, text in given.items():
         parts = split_key(key)
         if parts is None:
-            problems.append(f"{key} is no setting of a link")
+            problems.append(f"{key} is not a setting of a link")
             continue
         name, what, topic = parts
         if problem := value_problem(what, text):
@@ -342,7 +342,7 @@ def link_problems(resource_name: str, settings: Mapping[str, str]) -> list[str]:
         if what == "mirror" and of_topic.setdefault(topic, name) != name:
             problems.append(f"{topic} is a mirror of link {of_topic[topic]} already")
         if topic and what != "mirror" and mirror_key(name, "mirror", topic) not in settings:
-            problems.append(f"{key}: {topic} is no mirror of link {name}")
+            problems.append(f"{key}: {topic} is not a mirror of link {name}")
     problems += _shared_sources(given)
     return problems or [
         f"{bootstrap_key(name)}: {problem}"

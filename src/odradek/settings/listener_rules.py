@@ -47,7 +47,9 @@ def check_listeners(
         if listener.name not in names and listener.name not in controllers:
             problems.append(f"advertised.listeners: {listener.name} is not among the listeners")
         elif listener.host and listener.host in WILDCARDS:
-            problems.append(f"advertised.listeners: {listener.host} is no address that a client can dial; name a host")
+            problems.append(
+                f"advertised.listeners: {listener.host} is not an address that a client can dial; name a host"
+            )
     return listeners, advertised, problems
 
 

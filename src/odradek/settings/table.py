@@ -20,7 +20,7 @@ Value = bool | int | float | str | list[str] | None
 
 
 class Scope(Enum):
-    """Where a setting can be set."""
+    """The scope of a setting."""
 
     BROKER = "broker"
     TOPIC = "topic"

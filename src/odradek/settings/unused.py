@@ -47,8 +47,8 @@ MAPPED = {
     "group.coordinator.append.linger.ms": _BATCHED,
     "share.coordinator.append.linger.ms": _BATCHED,
     "queued.max.requests": "queued.max.request.bytes bounds what is queued, by its memory",
-    "socket.connection.setup.timeout.max.ms": "each attempt has the time-out socket.connection.setup.timeout.ms",
-    "request.timeout.ms": "requests to controllers have the time-out controller.socket.timeout.ms",
+    "socket.connection.setup.timeout.max.ms": "each attempt has the timeout socket.connection.setup.timeout.ms",
+    "request.timeout.ms": "requests to controllers have the timeout controller.socket.timeout.ms",
 }
 
 _CLASSES = "there are no Java classes to load"

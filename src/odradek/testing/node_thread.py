@@ -63,7 +63,7 @@ class NodeThread:
         """Stop cleanly and end the thread.
 
         Args:
-            skip_handover: do not wait until other nodes lead this one's partitions.
+            skip_controlled_shutdown: do not wait until other nodes lead this one's partitions.
         Raises:
             StorageError: a directory could not be closed in good order.
         """

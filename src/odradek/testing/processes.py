@@ -51,7 +51,7 @@ class RunningProcess(Protocol):
 
     @property
     def pid(self) -> int:
-        """Of the operating system."""
+        """The process id of the operating system."""
 
     def poll(self) -> int | None:
         """Its exit code, or None while it runs."""

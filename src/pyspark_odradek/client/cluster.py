@@ -131,7 +131,7 @@ class ClientSettings:
         def number(name: str, default: int) -> int:
             text = settings.get(name, str(default))
             if not text.strip().isdecimal():
-                raise OptionError(f"kafka.{name}: {text!r} is no whole number")
+                raise OptionError(f"kafka.{name}: {text!r} is not a whole number")
             if len(text.strip()) > MOST_DIGITS or int(text) > INT32_MAX:
                 raise OptionError(f"kafka.{name}: {text} is above {INT32_MAX}")
             return int(text)

@@ -142,7 +142,7 @@ class Connection:
         try:
             return tls.wrap_socket(self._socket, server_hostname=host)
         except ssl.SSLCertVerificationError as error:
-            # As with a password, and as Kafka's clients do: asking again does not mend it.
+            # As with a password, and as Kafka's clients do: asking again changes nothing.
             raise ClusterError(
                 f"{self.address} is not trusted: {error.verify_message}. Its certificate must be signed by one in "
                 "kafka.ssl.truststore.location and name the host that is connected to"

@@ -298,7 +298,7 @@ def _checked(engine: Any, args: Options, project: Project) -> tuple[Any, Any]:
     for finding in findings:
         _say(f"{'does not fit' if finding.stops else 'note'}: {finding}")
     if any(finding.stops for finding in findings) and not args.force:
-        raise PipelineError("nothing was started; mend the above, or pass --force to try")
+        raise PipelineError("nothing was started; fix the above, or pass --force to try")
     return loaded, graph
 
 

@@ -179,11 +179,13 @@ def init(name: str, where: Path, *, bootstrap: str, topic: str) -> Path:
         PipelineError: the name is invalid for a folder or a pipeline, or the folder exists.
     """
     if not _NAME.fullmatch(name):
-        raise PipelineError(f"{name!r} is no name for a pipeline: letters, digits and _, a letter first")
+        raise PipelineError(f"{name!r} is not a name for a pipeline: letters, digits and _, a letter first")
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic):
-        raise PipelineError(f"{topic!r} is no name of a topic: letters, digits, '.', '_' and '-', at most 249 of them")
+        raise PipelineError(
+            f"{topic!r} is not a name of a topic: letters, digits, '.', '_' and '-', at most 249 of them"
+        )
     if any(letter in bootstrap for letter in '"\\\n{}'):
-        raise PipelineError(f"{bootstrap!r} is no list of host:port")
+        raise PipelineError(f"{bootstrap!r} is not a list of host:port")
     folder = where.resolve() / name
     if folder.exists():
         raise PipelineError(f"{folder} exists; choose another name, or remove it")

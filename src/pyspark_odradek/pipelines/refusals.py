@@ -68,7 +68,7 @@ def first_line(text: object) -> str:
     if (found := _NO_TARGET.search(said)) is not None:
         target, flow = (short(name) for name in found.groups())
         return (
-            f"{flow}: flows into {target}, which is no table of the pipeline: declare it with "
+            f"{flow}: flows into {target}, which is not a table of the pipeline: declare it with "
             f"create_streaming_table (a sink with create_sink, and its flows in Python)"
         )
     return " ".join(_AROUND.sub("", said).split())

@@ -36,7 +36,7 @@ _GIVE_UP = (
     "give it up: delete the partition's records up to it, it included (kafka-delete-records), and set "
     "failOnDataLoss=false"
 )
-_DAMAGED = f"Mend the broker's log, from another replica where one has it whole; or {_GIVE_UP}"
+_DAMAGED = f"Repair the broker's log, from another replica where one has it whole; or {_GIVE_UP}"
 _OLD = f"Let a client that reads the old format rewrite it into another topic; or {_GIVE_UP}"
 
 

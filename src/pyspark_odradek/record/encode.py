@@ -52,7 +52,7 @@ class EncodedBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchFormat:
-    """How batches are made: the codec (a name of Kafka's), its level, and about how large one may be uncompressed."""
+    """The form of batches: the codec (a name of Kafka's), its level, and about how large one may be uncompressed."""
 
     compression: str = "none"
     level: int | None = None
@@ -234,7 +234,7 @@ def _payload(parts: _Parts, first: int, count: int, deltas_ms: npt.NDArray[np.in
 
 
 def varint_sizes(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """How many bytes the zig-zag varint of each number takes."""
+    """The size in bytes of the zig-zag varint of each number."""
     rest = _zigzag(numbers)
     sizes = np.ones(numbers.shape, np.int64)
     limit = 7

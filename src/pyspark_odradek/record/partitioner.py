@@ -1,4 +1,4 @@
-"""Which partition a record goes to: murmur2 of its key, as Kafka's Java client places it, for a whole column at once.
+"""The partition of a record: murmur2 of its key, as Kafka's Java client places it, for a whole column at once.
 
 Keys of one length are hashed together, four bytes of each in a step.
 """

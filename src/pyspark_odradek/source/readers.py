@@ -232,7 +232,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             known, ids = from_json(start), topic_ids_in(start)  # type: ignore[arg-type]  # or else it raises
         except (AttributeError, TypeError, ValueError):
             raise OptionError(
-                f"the checkpoint holds {str(start)[:60]!r}, which is no position in topics: it is of a query over "
+                f"the checkpoint holds {str(start)[:60]!r}, which is not a position in topics: it is of a query over "
                 "another source. Start with another checkpointLocation"
             ) from None
         refuse_another_query(self.options, known)

@@ -105,7 +105,7 @@ class LeasedCommit(TransactionalCommit):
         try:
             return parse_lease(self.cluster.fetch_offsets(lease_group(self.name), stable=stable, partitions=partitions))
         except ValueError as error:
-            raise LeaseError(f"the group {lease_group(self.name)} is no gate: {error}") from None
+            raise LeaseError(f"the group {lease_group(self.name)} is not a gate: {error}") from None
 
     def _action(self, session: LeaseSession) -> Action:
         """The action. Unless this group is fenced, its lease is at the position that this process committed last."""
@@ -188,7 +188,7 @@ def current_lease(cluster: Cluster, name: str) -> OutputLease | None:
     try:
         return cluster.retrying("the gate", lambda: parse_lease(cluster.fetch_offsets(group, stable=False)))
     except ValueError as error:
-        raise LeaseError(f"the group {group} is no gate: {error}") from None
+        raise LeaseError(f"the group {group} is not a gate: {error}") from None
 
 
 def create_lease(cluster: Cluster, name: str, group: str, began: Positions) -> OutputLease:

@@ -33,7 +33,7 @@ CERTAIN_S = 2.0
 
 
 class LeasedSource:
-    """How far one query reads. Picklable.
+    """The end of one query's reads. Picklable.
 
     Args:
         options: with a gate and a group; `standby` leaves the creation of a missing lease to another group.

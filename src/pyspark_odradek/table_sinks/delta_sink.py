@@ -262,7 +262,7 @@ class DeltaStreamWriter(TableStreamWriter):
         if columns:
             raise ClusterError(
                 f"batch {batch_id} was refused: rows of it have no {', '.join(columns)}, which {who}. Nothing of it "
-                "was written; a restart reads the same rows again, so filter or mend them in the query."
+                "was written; a restart reads the same rows again, so filter or fix them in the query."
             )
 
 

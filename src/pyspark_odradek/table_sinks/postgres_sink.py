@@ -136,7 +136,7 @@ class PostgresStreamWriter(TableStreamWriter):
         if empty:
             raise ClusterError(
                 f"batch {batch_id} was refused: rows of it that are to be deleted have no {', '.join(empty)}, which "
-                "keyColumns names. Nothing of it was written; a restart reads the same rows again, so filter or mend "
+                "keyColumns names. Nothing of it was written; a restart reads the same rows again, so filter or fix "
                 "them in the query."
             )
 
@@ -170,7 +170,7 @@ class PostgresStreamWriter(TableStreamWriter):
         except psycopg.Error as error:
             raise ClusterError(
                 f"batch {task.batch_id} was refused by {self._where()}: {one_line(error)}. Nothing of it was "
-                "written; a restart reads the same rows again, so mend the table, or the rows in the query."
+                "written; a restart reads the same rows again, so fix the table, or the rows in the query."
             ) from None
 
     def connect(self) -> psycopg.Connection[Any]:

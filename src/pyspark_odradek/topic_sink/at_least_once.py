@@ -37,7 +37,7 @@ POLL_EVERY = 1000  # records between two looks for delivery reports, which come 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """How many records a task has had acknowledged."""
+    """The number of acknowledged records of a task."""
 
     records: int
 

@@ -273,7 +273,7 @@ class MarkerTopic:
             except RecordFormatError as error:
                 raise ClusterError(
                     f"markerTopic: {self.topic}-{partition_id} cannot be read from offset {position} on: {error}. "
-                    "Mend the broker's log, or name another topic: the group's marker counts then"
+                    "Repair the broker's log, or name another topic: the group's marker counts then"
                 ) from error
             position = batches[-1].last_offset + 1 if batches else position
             # A broker checks its high watermark first: the last stable offset may be lower, with an abort in between.
@@ -328,7 +328,7 @@ class MarkerTopic:
         except (ValueError, TypeError, KeyError):
             raise ClusterError(
                 f"markerTopic: the topic {self.topic} has {entry.value[:60]!r} under the key {key} at offset "
-                f"{entry.offset}, which is no marker: somebody else writes there; name another topic"
+                f"{entry.offset}, which is not a marker: somebody else writes there; name another topic"
             ) from None
 
 
@@ -338,7 +338,7 @@ _READ: dict[tuple[int, UUID | None, TopicPartition, str], tuple[int, Entry | Non
 
 
 def _batch_of(entry: Entry) -> int | None:
-    """The batch of a record that may be uncommitted; None if it is no marker."""
+    """The batch of a record that may be uncommitted; None if it is not a marker."""
     try:
         return int(json.loads(entry.value or b"")["batch"])
     except (ValueError, TypeError, KeyError):

@@ -49,7 +49,7 @@ def resolved(writer: Type, reader: Type, where: str = "value") -> Change | None:
 
 
 def _projection(writer: Type, reader: Type, where: str) -> Change | None:
-    """Of a record: from where each field comes, and those that are not there."""
+    """The resolution of a record: the source of each field, and those that are not there."""
     there = {field.name: field for field in writer.fields}
     taken: list[tuple[str, str, Change | None]] = []
     missing: dict[str, Any] = {}
@@ -79,7 +79,7 @@ def _each(change: Change | None) -> Change | None:
 
 
 def _each_value(change: Change | None) -> Change | None:
-    """Of a map, whose entries are pairs for Arrow."""
+    """The resolution of a map, whose entries are pairs for Arrow."""
     if change is None:
         return None
     return lambda pairs: [(key, None if value is None else change(value)) for key, value in pairs]

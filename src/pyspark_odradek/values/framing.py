@@ -31,7 +31,7 @@ class _Rows(Protocol):
 
 
 class Structs(NamedTuple):
-    """How structs become values; picklable.
+    """The encoding of structs as values; picklable.
 
     Attributes:
         columns: of the structs.

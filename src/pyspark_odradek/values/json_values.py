@@ -101,7 +101,7 @@ class JsonValues:
         if value is None:
             return None
         try:
-            text = value.decode("utf-8", "surrogateescape")  # bytes that are no text hurt only where they are wanted
+            text = value.decode("utf-8", "surrogateescape")  # bytes that are not a text hurt only where they are wanted
             read = self._read(text)
             if read is None:
                 raise ValueError("value is the literal null, not an object")  # no tombstone, which has no bytes
@@ -218,7 +218,7 @@ def _scalar(value: Any, wanted: Any, where: str) -> Any:
 
 
 def _expect_number(value: Any, kind: Any, what: str, where: str) -> Any:
-    # Python's bool is an int, and JSON's true is no number.
+    # Python's bool is an int, and JSON's true is not a number.
     if isinstance(value, bool) or not isinstance(value, kind):
         raise ValueError(f"{where} is {_shown(value)}, not {what}")
     return value
@@ -246,7 +246,7 @@ def _decimal(value: Any, precision: int, scale: int) -> decimal.Decimal:
     """A number, or a text that is one, with `scale` digits behind its point and at most `precision` in all.
 
     Raises:
-        ValueError: it is no number, or has more digits before its point.
+        ValueError: it is not a number, or has more digits before its point.
         ArithmeticError: it has more digits than any decimal, or is infinite.
     """
     if not isinstance(value, decimal.Decimal):

@@ -35,7 +35,7 @@ def register(registry: Registry, subject: str, file: FileDescriptor) -> int:
 
 
 def _references(registry: Registry, file: FileDescriptor, known: dict[str, Reference]) -> list[Reference]:
-    """Those of the files that a file imports, which are registered before it."""
+    """The subjects of the files that a file imports, which are registered before it."""
     found = [each for each in file.dependencies if not each.name.startswith(KNOWN)]
     for each in found:
         if each.name not in known:

@@ -264,7 +264,7 @@ def _messages(schema: str) -> tuple[descriptor_pool.DescriptorPool, list[str]]:
         last = [pool.FindFileByName(each.name) for each in files.file][-1:]
     except (DecodeError, TypeError, KeyError) as error:
         raise OptionError(
-            f"valueSchema is no whole descriptor set of Protobuf ({error}); make one with protoc --include_imports "
+            f"valueSchema is not a whole descriptor set of Protobuf ({error}); make one with protoc --include_imports "
             "--descriptor_set_out=FILE"
         ) from None
     return pool, [each.full_name for file in last for each in file.message_types_by_name.values()]

@@ -162,7 +162,7 @@ def _field(column: T.DataType, field: FieldDescriptor, where: str) -> Convert:
 
 
 def _one(column: T.DataType, field: FieldDescriptor, where: str) -> Convert:
-    """Of one value of a field, which may be repeated."""
+    """The writer of one value of a field, which may be repeated."""
     message = field.message_type
     if message is None:
         return _scalar(column, field, where)
@@ -230,7 +230,7 @@ def _unsigned(bits: int) -> Convert:
 
 
 def _enum(enum: EnumDescriptor) -> Convert:
-    """Of a name, or a number: readers give the number of a value that their schema has not."""
+    """The writer of a name, or a number: readers give the number of a value that their schema has not."""
     numbers = {name: value.number for name, value in enum.values_by_name.items()}
 
     def number_of(value: str | int) -> int:

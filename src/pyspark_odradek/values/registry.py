@@ -234,7 +234,7 @@ class Registry:
             found = None
         name, kind = ("schema", str) if posted is None else ("id", int)
         if not isinstance(found, dict) or not isinstance(found.get(name), kind):
-            raise ClusterError(f"what answers at {url}{path} is no schema registry")
+            raise ClusterError(f"what answers at {url}{path} is not a schema registry")
         return found
 
 
@@ -243,7 +243,7 @@ _KNOWN: dict[tuple[RegistryAddress, int], str] = {}
 
 
 def no_subject(subject: str) -> OptionError:
-    """That there is no schema to make the columns of."""
+    """The error if there is no schema from which columns could be made."""
     return OptionError(
         f"the schema registry has no subject {subject}: set schemaRegistrySubject to the one that producers register, "
         "or valueSchema to the schema that the columns are made of"
@@ -275,7 +275,7 @@ def _posted(schema: str, form: str, references: Sequence[Reference]) -> dict[str
 
 
 def _references(found: dict[str, Any], which: str) -> list[Reference]:
-    """Those that a schema of the registry has. Raises UnknownSchemaError where they are none."""
+    """The columns of a schema of the registry. Raises UnknownSchemaError where they are none."""
     try:
         return _parsed(found.get("references") or [])
     except ValueError:

@@ -74,7 +74,7 @@ def parse(text: str) -> StructType:
         try:
             found = StructType.fromJson(json.loads(text))
         except (ValueError, KeyError, TypeError, AttributeError, PySparkException) as error:
-            raise OptionError(f"valueSchema is no schema in Spark's JSON: {str(error)[:200]}") from None
+            raise OptionError(f"valueSchema is not a schema in Spark's JSON: {str(error)[:200]}") from None
     else:
         found = _Parser(text).whole()
     _check(found, "value")

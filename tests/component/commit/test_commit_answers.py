@@ -493,7 +493,7 @@ def test_a_writer_that_is_fenced_reads_the_lease_again(
     [
         ([[], []], SPAN, LeaseError, "the gate lease was never made"),
         ([held(GROUP, 0), []], SPAN, LeaseError, "is gone: its offsets were deleted"),
-        ([[(TOPIC, 0, 1, "x")]], SPAN, LeaseError, "is no gate"),
+        ([[(TOPIC, 0, 1, "x")]], SPAN, LeaseError, "is not a gate"),
         ([held(GROUP, 3)], SPAN, LeaseError, "would leave a gap or write something twice"),
         ([held(GROUP, 0)], Span({PARTITION: 10}, {PARTITION: 10}), OptionError, "rows without having read a record"),
     ],

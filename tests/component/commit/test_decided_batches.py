@@ -175,7 +175,7 @@ def test_offsets_that_are_no_gate_are_reported(played: PlayedCluster) -> None:
     assert found is not None and (found.group, found.covered) == ("b", {(TOPIC, 0): 7})
     assert waited(played) == [False, False], "a transfer in progress is not waited for"
     played.offsets = [[(TOPIC, 0, 1, "x")]]
-    with pytest.raises(LeaseError, match="is no gate"):
+    with pytest.raises(LeaseError, match="is not a gate"):
         current_lease(cluster, LEASE)
 
 

@@ -368,5 +368,5 @@ def test_a_malformed_marker_under_the_key_is_reported(played: PlayedCluster) -> 
     played.log = (0, 1)
     record = Record(QUERY, b"not json", (), timestamp_ms=1)
     played.fetched = [part(at(0, build_batch([record])), end_offset=1)]
-    with pytest.raises(ClusterError, match="which is no marker"):
+    with pytest.raises(ClusterError, match="which is not a marker"):
         read(played)

@@ -128,7 +128,7 @@ async def test_a_worker_process_compacts_a_log_and_a_restart_finds_it_so(shop: S
     assert read_offsets(shop.disk, shop.directory / CLEANED) == {("t", 0): 50}
     assert not await shop.cleaner.clean_dirtiest(), "nothing is dirty any more"
     assert (shop.cleaner.counts.records_read, shop.cleaner.counts.records_removed) == (50, 45)
-    assert 0 < shop.cleaner.counts.fullest_table < 1
+    assert 0 < shop.cleaner.counts.max_buffer_utilization < 1
     shop.manager.close()
     shop.load()
     again = shop.create()
@@ -143,7 +143,7 @@ async def test_a_log_that_is_cut_under_its_cleaning_keeps_what_it_has(shop: Shop
     shop.fill(log)
     shop.disk.before_answer.append(lambda: truncate_to(log, 20))
     assert await shop.cleaner.clean_dirtiest()
-    assert shop.cleaner.counts.given_up == 1
+    assert shop.cleaner.counts.aborted == 1
     assert len(kept_records(log)) == 20
     assert not list((shop.directory / "t-0").glob("*.cleaned"))
 
@@ -182,7 +182,7 @@ async def test_a_policy_that_changes_stops_a_cleaning(shop: Shop) -> None:
     delete = LogConfig(cleanup_policy=("delete",))
     shop.disk.before_answer.append(lambda: shop.manager.update_config(("t", 0), delete))
     assert await shop.cleaner.clean_dirtiest()
-    assert shop.cleaner.counts.given_up == 1
+    assert shop.cleaner.counts.aborted == 1
     assert not await shop.cleaner.clean_dirtiest()
     shop.manager.update_config(("t", 0), shop.config)
     assert await shop.cleaner.clean_dirtiest()
@@ -216,7 +216,7 @@ async def test_a_log_start_that_moves_under_a_cleaning_drops_its_segments(shop: 
 
     shop.disk.before_answer.append(delete_records)
     assert await shop.cleaner.clean_dirtiest()
-    assert shop.cleaner.counts.given_up == 1
+    assert shop.cleaner.counts.aborted == 1
     assert await shop.cleaner.clean_dirtiest()
     assert values(log) == [b"9" * 20] * 5
     assert log.log_start_offset == 30

@@ -275,7 +275,7 @@ class TestConnections:
                 assert not sent.done(), "the rest stays with the sender"
                 holder.close()
                 await sent
-                assert await large.is_closed(), "it was read to its end, and is no request"
+                assert await large.is_closed(), "it was read to its end, and is not a request"
                 assert memory.held_bytes == 0
                 for client in (waiter, large):
                     client.close()

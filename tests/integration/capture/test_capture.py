@@ -269,7 +269,7 @@ def test_a_wrong_command_line_is_an_error_of_one_line(captured: Captured) -> Non
         assert text in run_here("capture", "run", *where, *words, code=2).err
     for secret in ("postgresql://u:sec%zzret@127.0.0.1/x", "host=127.0.0.1 password=secret bogus"):
         refused = run_here("capture", "status", "--database", secret, code=2)
-        assert "--database is no connection string" in refused.err and "ret" not in refused.err
+        assert "--database is not a connection string" in refused.err and "ret" not in refused.err
     nowhere = ["--database", "postgresql://postgres@127.0.0.1:1/x", "--table", "public.orders"]
     assert "PostgreSQL: " in run_here("capture", "run", *nowhere, "-b", captured.node.bootstrap, code=3).err
 

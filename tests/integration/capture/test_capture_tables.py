@@ -253,7 +253,7 @@ def test_a_standby_and_a_wal_level_that_is_too_low_are_refused(node: Node) -> No
     [
         (["public.nothing"], "there is no table public.nothing"),
         (["public.keyless"], "public.keyless has no primary key"),
-        (["public.seen"], "public.seen is no ordinary table"),
+        (["public.seen"], "public.seen is not an ordinary table"),
         (["public.made"], "public.made has a generated column in its primary key"),
     ],
 )

@@ -343,6 +343,6 @@ class DynamicQuorum(Quorum):
         return replica
 
     async def controller(self, number: int, directory: int | None = None, port: int = 0, **options: Any) -> Replica:
-        """Start a controller that is no voter yet; `directory` is that of its disk."""
+        """Start a controller that is not a voter yet; `directory` is that of its disk."""
         key = ReplicaKey(number, UUID(int=number if directory is None else directory))
         return await self._replica(key, port or next(free_ports()), **options).start()

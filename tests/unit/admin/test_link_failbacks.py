@@ -193,7 +193,7 @@ def test_a_topic_goes_back_to_the_one_that_was_promoted_from_it(here: Side, ther
     assert (again.going, again.sources) == (["t"], {"t": "west.t"})
     asyncio.run(steps.check_source(cast(Any, here), cast(Any, there), again))
     there.settings["odradek.link.west.mirror.west.t"] = "failback"
-    with pytest.raises(UnfinishedError, match=r"west\.t at there:9092 is no topic of its own"):
+    with pytest.raises(UnfinishedError, match=r"west\.t at there:9092 is not a topic of its own"):
         asyncio.run(steps.check_source(cast(Any, here), cast(Any, there), again))
 
 

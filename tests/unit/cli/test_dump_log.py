@@ -253,7 +253,7 @@ def test_indexes(tmp_path: Path) -> None:
     write(tmp_path / "t-0", struct.pack(">ii", 2, len(first)) * 2, index.name)
     assert "does not rise" in damages(index)[0]
     write(tmp_path / "t-0", struct.pack(">ii", 2, len(first)) + b"abc", index.name)
-    assert damages(index) == ["at byte 8: 3 bytes are no whole entry"]
+    assert damages(index) == ["at byte 8: 3 bytes are not a whole entry"]
     times = write(tmp_path / "t-0", struct.pack(">qiqi", 1000, 1, 2000, 2) + bytes(1200), NAME[:-3] + "timeindex")
     assert [(entry["timestamp_ms"], entry["offset"]) for entry in entries(times)] == [(1000, 11), (2000, 12)]
     write(tmp_path / "t-0", struct.pack(">qiqi", 2000, 1, 1000, 2), times.name)
@@ -325,7 +325,7 @@ def test_the_command_says_where_a_file_is_damaged(tmp_path: Path, capsys: pytest
     shown = capsys.readouterr()
     assert not shown.out
     size = len(batch(b"a"))
-    assert shown.err == f"odradek: {path}: damaged at byte {size}: 7 bytes are no whole header of a batch\n"
+    assert shown.err == f"odradek: {path}: damaged at byte {size}: 7 bytes are not a whole header of a batch\n"
 
 
 @pytest.mark.parametrize(

@@ -135,9 +135,9 @@ def test_kafkas_format_there_and_back() -> None:
 @pytest.mark.parametrize(
     ("text", "reported"),
     [
-        ("", "no reassignment"),
-        ("[]", "no reassignment"),
-        ("{}", "no reassignment"),
+        ("", "not a reassignment"),
+        ("[]", "not a reassignment"),
+        ("{}", "not a reassignment"),
         ('{"version":2,"partitions":[]}', "version 2"),
         ('{"version":1,"partitions":{}}', "must be a list"),
         ('{"partitions":[{"topic":"t"}]}', "needs topic, partition and replicas"),

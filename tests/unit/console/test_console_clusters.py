@@ -52,7 +52,7 @@ def test_one_cluster_of_the_command_is_read_only() -> None:
     assert [cluster.allows("", right) for right in Right] == [True, True, False]
     (cluster,) = single_cluster("here:9092", {}, may_change=True).values()
     assert cluster.allows("", Right.CHANGE)
-    with pytest.raises(ConfigError, match="is no host:port"):
+    with pytest.raises(ConfigError, match="is not a host:port"):
         single_cluster("here:port", {}, may_change=False)
 
 
@@ -63,7 +63,7 @@ def test_one_cluster_of_the_command_is_read_only() -> None:
         ("x = [", "this is no TOML"),
         ("y = 1\n[clusters.a]\nbootstrap='a:1'", "unknown: y"),
         ("[clusters.a]", "no host:port is given"),
-        ("[clusters.a]\nbootstrap=3", "bootstrap is no text"),
+        ("[clusters.a]\nbootstrap=3", "bootstrap is not a text"),
         ("[clusters.a]\nbootstrap='a:1'\nwrite=['x']", "unknown: write; there are avro, bootstrap, change"),
         ("[clusters.a]\nbootstrap='a:1'\nsee='x'", "see is a list of names"),
         ("[clusters.a]\nbootstrap='a:1'\nproperties='gone'", "properties gone: No such file"),

@@ -163,7 +163,7 @@ def test_the_file_names_issuer_client_and_console(tmp_path: Path) -> None:
     for text, line in (
         ("", "issuer is missing"),
         (whole + "x = 1", "unknown: x"),
-        (whole.replace('"console"', "7"), "client_id is no text"),
+        (whole.replace('"console"', "7"), "client_id is not a text"),
         (whole.replace(ISSUER, "http://id.example.org"), "issuer is an address with https://"),
         (whole + 'scopes = ["email"]', 'with "openid" in it'),
         (whole + 'client_secret_file = "gone"', "client_secret_file gone: No such file"),

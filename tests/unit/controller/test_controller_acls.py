@@ -110,7 +110,7 @@ def test_a_refused_acl_does_not_hinder_others(refused: AclCreation) -> None:
         (creation(operation=AclOperation.ANY), "Invalid operation 1"),
         (creation(permission_type=PermissionType.ANY), "Invalid permissionType 1"),
         (creation(principal="alice"), "Could not parse principal from `alice`"),
-        (creation(host="10.0.0.0/33"), "The host 10.0.0.0/33 is no network"),
+        (creation(host="10.0.0.0/33"), "The host 10.0.0.0/33 is not a network"),
         (creation(host=""), "The host is empty"),
     ],
 )

@@ -455,7 +455,7 @@ def test_metrics_count_ids_by_state_and_the_markers_that_are_owed() -> None:
         "Empty",
     }
     single = {name: samples[0].value for name, samples in families.items()}
-    assert single["odradek_transaction_markers_owed"] == 6
+    assert single["odradek_transaction_pending_markers"] == 6
     assert (single["odradek_transactions_committed"], single["odradek_transactions_aborted"]) == (2, 1)
     assert single["odradek_transaction_longest_load_seconds"] == 1.5
     assert [value for name, value in single.items() if "timed_out" in name or "expired" in name] == [0, 0]

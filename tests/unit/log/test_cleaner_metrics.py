@@ -37,21 +37,21 @@ def test_a_scrape_gets_counts_in_seconds_and_each_compacted_log(tmp_path: Path) 
         log.flush()
     dirty, _, broken = manager.logs.values()
     cleaner = Cleaner(disk, clock, manager, CleanerConfig())
-    cleaner.counts = CleanerCounts(3, 1, 1000, 500, 70, 60, last_ms=1500, longest_ms=2500, fullest_table=0.25)
+    cleaner.counts = CleanerCounts(3, 1, 1000, 500, 70, 60, last_ms=1500, longest_ms=2500, max_buffer_utilization=0.25)
     cleaner.running[dirty.topic_partition] = Progress(cleaner.examine(dirty))
     cleaner.uncleanable[broken.topic_partition] = (broken, "damaged", 0)
     found = {each.name: each for each in cleaner_families(cleaner, list(manager.logs.values()))}
     values = {name.removeprefix("odradek_"): each.samples[0].value for name, each in found.items()}
     assert values == {
         "cleaner_runs": 3,
-        "cleaner_runs_given_up": 1,
+        "cleaner_runs_aborted": 1,
         "cleaner_read_bytes": 1000,
         "cleaner_written_bytes": 500,
         "cleaner_records": 70,
         "cleaner_records_removed": 60,
         "cleaner_last_seconds": 1.5,
         "cleaner_longest_seconds": 2.5,
-        "cleaner_fullest_table": 0.25,
+        "cleaner_max_buffer_utilization": 0.25,
         "cleaner_running": 1,
         "cleaner_overdue_seconds": 0,
         "cleaner_uncleanable_logs": 1,

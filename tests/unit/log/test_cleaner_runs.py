@@ -62,13 +62,13 @@ async def test_a_cleaning_counts_what_it_reads_writes_and_removes() -> None:
     assert (counts.read_bytes, counts.written_bytes) == (6 * SIZE, SIZE), "keys first, then all of it"
     assert (counts.last_ms, counts.longest_ms) == (9, 9)
     used = ENTRY_BYTES + len(b"key") + 3
-    assert counts.fullest_table == used / TABLE_BYTES
-    assert (logs.log.cleaned_offset, cleaner.running, counts.given_up) == (3, {}, 0)
+    assert counts.max_buffer_utilization == used / TABLE_BYTES
+    assert (logs.log.cleaned_offset, cleaner.running, counts.aborted) == (3, {}, 0)
     fill(logs.log, 1)
     assert await cleaner.clean_dirtiest()
     assert (counts.cleanings, counts.records_read, counts.records_removed) == (2, 5, 3)
     assert (counts.last_ms, counts.longest_ms) == (4, 9)
-    assert counts.fullest_table == used / TABLE_BYTES, "the fullest so far"
+    assert counts.max_buffer_utilization == used / TABLE_BYTES, "the fullest so far"
     assert logs.log.cleaned_offset == 4
 
 
@@ -98,7 +98,7 @@ async def test_a_policy_that_changes_as_a_cleaning_begins_gives_it_up() -> None:
     logs.disk.start_worker = changed  # type: ignore[method-assign]  # the test replaces it
     cleaner = cleaner_of(logs)
     assert await cleaner.clean_dirtiest(), "another log may be next"
-    assert (cleaner.counts.given_up, cleaner.counts.cleanings, cleaner.running) == (1, 0, {})
+    assert (cleaner.counts.aborted, cleaner.counts.cleanings, cleaner.running) == (1, 0, {})
     assert logs.log.cleaned_offset == 0 and len(logs.log.segments) == 2
     assert not [name for name in logs.disk.list_dir(logs.log.directory) if name.endswith(".cleaned")]
 

@@ -173,7 +173,7 @@ def test_a_directory_whose_name_is_nearly_a_partitions_hides_none(tmp_path: Path
     log = again.get(("t", 1))
     assert log is not None and log.log_end_offset == 1
     assert f"{tmp_path / 't-01'}: ignored, the directory of that partition is t-1" in again.notes
-    assert not any("\n" in note for note in again.notes), "that is no directory of a partition"
+    assert not any("\n" in note for note in again.notes), "that is not a directory of a partition"
     again.close()
     disk.close()
 

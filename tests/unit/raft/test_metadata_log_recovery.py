@@ -110,7 +110,7 @@ def test_without_the_mark_damage_is_torn_where_nothing_whole_is_behind(batch: in
     if is_torn:
         assert home.start().log_end_offset == batch
     else:
-        home.refuses("so this is no torn write")
+        home.refuses("so this is not a torn write")
 
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["damaged, too", "of an older offset"])

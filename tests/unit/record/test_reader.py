@@ -120,7 +120,7 @@ DAMAGED = {
     "more headers than it says": record_bytes(headers=zigzag(1) + (blob(b"h") + blob(b"x")) * 2),
     "less than no headers": record_bytes(headers=zigzag(-1)),
     "a header without a name": record_bytes(headers=zigzag(1) + blob(None) + blob(b"x")),
-    "a header whose name is no text": record_bytes(headers=zigzag(1) + blob(b"\xff") + blob(b"x")),
+    "a header whose name is not a text": record_bytes(headers=zigzag(1) + blob(b"\xff") + blob(b"x")),
     "a name longer than its record": record_bytes(headers=zigzag(1) + zigzag(9) + b"h" + blob(b"x")) + bytes(20),
     "a header longer than its record": record_bytes(headers=zigzag(1) + blob(b"h") + zigzag(9) + b"x") + bytes(20),
     "a length of more than 64 bits": b"\xff" * 9 + b"\x7f" + record_bytes(),

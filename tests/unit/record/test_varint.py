@@ -1,4 +1,4 @@
-"""Signed varints: the bytes of numbers at every edge, and bytes that are no number."""
+"""Signed varints: the bytes of numbers at every edge, and bytes that are not a number."""
 
 from __future__ import annotations
 

@@ -276,7 +276,7 @@ class TestLeaderEpochs:
         assert ends == {-1: (-1, -1), 0: (0, 2), 2: (0, 2), 4: (4, 3), 5: (-1, -1)}
 
     async def test_epochs_without_records_end_where_the_log_does(self, home: MakeHome) -> None:
-        """KIP-320: to a client that is told of no epoch, the log was truncated, and it resets its position."""
+        """KIP-320: a client that gets no epoch takes the log for truncated, and resets its position."""
         node = home()
         node.change(leader_epoch=4)
         ends = {epoch: node.partition.end_offset_for_epoch(epoch) for epoch in (-1, 0, 3, 4, 5)}

@@ -465,7 +465,7 @@ class TestMetrics:
         assert found["odradek_follower_lag_records"] == {("t", "0", "2"): 1, ("t", "0", "3"): 3}
         assert found["odradek_partitions_under_replicated"] == {(): 0}
         assert found["odradek_partitions_under_min_isr"] == {(): 0}
-        assert found["odradek_follower_out_seconds"] == {}
+        assert found["odradek_follower_out_of_sync_seconds"] == {}
         now_ms = 500
         broker.publish(PartitionChangeRecord(partition_id=0, topic_id=UUID(int=5), isr=[ME]))
         now_ms = 3000
@@ -474,10 +474,10 @@ class TestMetrics:
         assert found["odradek_partitions_under_min_isr"] == {(): 1}
         assert found["odradek_isr_shrinks"] == {(): 1} and found["odradek_isr_expansions"] == {(): 0}
         out = {("t", "0", "2", "fenced"): 2.5, ("t", "0", "3", "fenced"): 2.5}
-        assert found["odradek_follower_out_seconds"] == out
-        assert found["odradek_follower_falls"] == dict.fromkeys(out, 1)
+        assert found["odradek_follower_out_of_sync_seconds"] == out
+        assert found["odradek_follower_isr_removals"] == dict.fromkeys(out, 1)
         now_ms = -1
-        assert set(self.values(broker)["odradek_follower_out_seconds"].values()) == {0}
+        assert set(self.values(broker)["odradek_follower_out_of_sync_seconds"].values()) == {0}
 
     async def test_counters_of_fetches_and_repairs_start_at_zero(self, broker: Broker) -> None:
         names = [

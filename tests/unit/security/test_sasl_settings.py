@@ -158,7 +158,7 @@ def test_each_mechanism_of_a_listener_may_have_settings_of_its_own() -> None:
     assert (listener.tokens.settings.audience, listener.tokens.settings.skew_s) == (("of-mechanism",), 7)
     assert listener.max_reauth_ms == {"OAUTHBEARER": 1000, "PLAIN": 0, "SCRAM-SHA-256": 2000}
     (line,) = settings(**given, **{f"{own}ssl.client.auth": "required"}).warnings
-    assert line.endswith("ssl.client.auth is no setting that the mechanism OAUTHBEARER of a listener can have")
+    assert line.endswith("ssl.client.auth is not a setting that the mechanism OAUTHBEARER of a listener can have")
 
 
 def unsigned_checks(options: str) -> TokenChecks:

@@ -98,7 +98,7 @@ def test_settings_of_a_listener_that_there_is_not_warn() -> None:
         "listener.name.controller.ssl.keystore.type": "PEM",
     }
     mechanism, misspelt, capital = settings(mine).warnings
-    assert mechanism.endswith("PLAIN.sasl.jaas.config is no setting that one listener can have")
+    assert mechanism.endswith("PLAIN.sasl.jaas.config is not a setting that one listener can have")
     assert misspelt == (
         "listener.name.externl.ssl.client.auth, listener.name.externl.ssl.keystore.type is ignored:"
         " no listener has the name externl; did you mean external, in small letters?"
@@ -255,10 +255,10 @@ def test_unknown_and_ignored_keys_warn() -> None:
     [
         ("ssl.keystore.locatoin", "is ignored; did you mean ssl.keystore.location?"),
         ("sasl.enabled.mechanism", "is ignored; did you mean sasl.enabled.mechanisms?"),
-        ("listener.name.plaintext.log.dirs", "is ignored: log.dirs is no setting that one listener can have"),
+        ("listener.name.plaintext.log.dirs", "is ignored: log.dirs is not a setting that one listener can have"),
         (
             "listener.name.plaintext.sasl.mechanism.inter.broker.protocol",
-            "is ignored: sasl.mechanism.inter.broker.protocol is no setting that one listener can have",
+            "is ignored: sasl.mechanism.inter.broker.protocol is not a setting that one listener can have",
         ),
     ],
 )

@@ -105,7 +105,7 @@ def _inspect_directory(path: Path, sync: Callable[[int], None], written_bytes: i
         there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
         probe = there / f".odradek-doctor-{os.getpid()}"
         if not there.is_dir():
-            return DirectoryFacts(path, problem="it is no directory")
+            return DirectoryFacts(path, problem="it is not a directory")
         usage = shutil.disk_usage(there)
         with _opened(probe) as descriptor:
             sync_ms = _time_syncs(descriptor, sync)

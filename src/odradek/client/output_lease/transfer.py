@@ -92,7 +92,7 @@ async def read_lease(cluster: Cluster, name: str, *, stable: bool = False) -> Ou
     try:
         return parse_lease((topic, index, each.offset, each.metadata) for (topic, index), each in offsets.items())
     except ValueError as error:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"group {lease_group(name)} is no gate: {error}") from None
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"group {lease_group(name)} is not a gate: {error}") from None
 
 
 async def read_progress(cluster: Cluster, name: str, group: str) -> Progress | None:

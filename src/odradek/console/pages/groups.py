@@ -137,7 +137,7 @@ def _offsets(page: Page, name: str, readers: dict[TopicPartition, str]) -> list[
 def _show_timeline(timeline: dict[str, Any] | None) -> None:
     ui.label("What happened lately").classes("text-h6").props("role=heading aria-level=2")
     if timeline is None:
-        ui.label("Its coordinator keeps no timeline: it is no broker of Odradek.")
+        ui.label("Its coordinator keeps no timeline: it is not a broker of Odradek.")
         return
     for line in advice(timeline["events"]):
         with ui.row().classes("items-start no-wrap"):

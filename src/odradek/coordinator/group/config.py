@@ -51,7 +51,7 @@ class GroupConfig:
         "offsets.commit.timeout.ms",
         default=5000,
         unit="ms",
-        doc="Time-out of an offset commit's replication.",
+        doc="Timeout of an offset commit's replication.",
     )
     offsets_topic_num_partitions: int = option(
         "offsets.topic.num.partitions",

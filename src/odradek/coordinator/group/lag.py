@@ -189,14 +189,14 @@ def lag_families(lags: GroupLags, now_ms: int) -> Iterator[Family]:
     )
     yield Family.gauge(
         "odradek_group_lag_groups_left_out",
-        "Groups beyond odradek.group.lag.max.partitions, whose sum is not shown.",
+        "Groups beyond odradek.group.lag.max.partitions, whose lag is not shown.",
         lags.groups_left_out,
     )
     yield Family.gauge(
-        "odradek_group_lag_unknown", "Partitions of groups whose leader did not say where they end.", lags.unknown
+        "odradek_group_lag_unknown", "Partitions with committed offsets whose log end offset is unknown.", lags.unknown
     )
     yield Family.gauge(
         "odradek_group_lag_age_seconds",
-        "How old what is shown of groups is; -1 before it was first found out.",
+        "Age of the shown lag of groups; -1 before its first measurement.",
         -1 if lags.at_ms < 0 else max(0, now_ms - lags.at_ms) / 1000,
     )

@@ -77,7 +77,7 @@ class Shard(CoordinatorShard[CoordinatorRecord]):
     ) -> None:
         """
         Args:
-            why: the reason for which this broker leads the partition, as text.
+            election_reason: why this broker leads the partition, as text.
         """
         self._election_reason = election_reason
         self._clock = clock

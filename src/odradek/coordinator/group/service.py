@@ -314,7 +314,7 @@ class GroupCoordinator(ShardHost[Shard]):
         Args:
             verify: asks the coordinator whether the producer's transaction includes a partition of __consumer_offsets,
                 if it is not open there; None if transactions are not verified.
-            is_bumped_by_ends: as `ProducerState.begin_verification` takes it.
+            supports_epoch_bump: as `ProducerState.begin_verification` takes it.
         Raises:
             ApiError: for the whole request.
         """

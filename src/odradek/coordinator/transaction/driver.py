@@ -74,7 +74,7 @@ class TransactionMarkerSender:
             for done in await asyncio.gather(*answers):
                 left -= done
             if left:
-                self.counts.marker_rounds_repeated += 1
+                self.counts.marker_retries += 1
                 await backoff.sleep()
 
     def _by_leader(self, left: set[TopicPartition]) -> dict[int, list[TopicPartition]]:

@@ -31,7 +31,7 @@ class TransactionCounts:
     aborted: int = 0
     timed_out: int = 0
     expired_ids: int = 0
-    marker_rounds_repeated: int = 0
+    marker_retries: int = 0
     longest_load_ms: int = 0
 
     def ended(self, *, committed: bool) -> None:
@@ -46,12 +46,12 @@ def transaction_families(counts: TransactionCounts, shards: Iterable[Transaction
     """The coordinator's metrics; `shards` are all of this broker."""
     counter, gauge = Family.counter, Family.gauge
     states: Counter[TransactionState] = Counter()
-    owed = 0
+    pending = 0
     for shard in shards:
         for each in shard.machine.ids.values():
             states[each.state] += 1
             if each.is_ending:
-                owed += len(each.partitions)
+                pending += len(each.partitions)
     yield Family(
         "odradek_transactional_ids",
         "gauge",
@@ -59,14 +59,14 @@ def transaction_families(counts: TransactionCounts, shards: Iterable[Transaction
         tuple(Sample(states[state], (("state", state.label),)) for state in SHOWN),
     )
     yield gauge(
-        "odradek_transaction_markers_owed",
+        "odradek_transaction_pending_markers",
         "Partitions of ended transactions whose marker is not confirmed (Kafka: UnknownDestinationQueueSize).",
-        owed,
+        pending,
     )
     yield counter(
-        "odradek_transaction_marker_rounds_repeated",
+        "odradek_transaction_marker_retries",
         "Times that markers were sent again (Kafka: LogAppendRetryQueueSize).",
-        counts.marker_rounds_repeated,
+        counts.marker_retries,
     )
     yield counter(
         "odradek_transactions_committed", "Transactions that this broker committed as coordinator.", counts.committed

@@ -41,8 +41,8 @@ class LastOfProducer(NamedTuple):
 
 
 class BatchCleaner:
-    """The batches of one cleaning: first `learn` is called for each batch of the dirty part, then `clean` for each of
-    the log.
+    """The batches of one cleaning: `add_keys` is called for each batch of the dirty part, then `clean` for each of the
+    log.
 
     Args:
         first_dirty_offset: inclusive; all before it was cleaned earlier.

@@ -39,14 +39,14 @@ class CleanerCounts:
     """Counters of the cleaner since the start."""
 
     cleanings: int = 0
-    given_up: int = 0
+    aborted: int = 0
     read_bytes: int = 0
     written_bytes: int = 0
     records_read: int = 0
     records_removed: int = 0
     last_ms: int = 0
     longest_ms: int = 0
-    fullest_table: float = 0.0
+    max_buffer_utilization: float = 0.0
 
 
 @dataclass(slots=True)
@@ -146,7 +146,7 @@ class Cleaner:
         try:
             await self._clean(log, dirtiness)
         except AbandonedError:
-            self.counts.given_up += 1
+            self.counts.aborted += 1
             return True
         except (ApiError, WorkerError, FileNotFoundError) as error:
             return self._failed(log, error)
@@ -287,7 +287,9 @@ class Cleaner:
 
     def _count_offset_map(self, offset_map: BuiltOffsetMap, plan: CleaningPlan) -> None:
         self.counts.read_bytes += offset_map.read_bytes
-        self.counts.fullest_table = max(self.counts.fullest_table, offset_map.table_bytes / max(1, plan.table_bytes))
+        self.counts.max_buffer_utilization = max(
+            self.counts.max_buffer_utilization, offset_map.table_bytes / max(1, plan.table_bytes)
+        )
 
     def _count_group(self, group: CleanedGroup) -> None:
         counts = self.counts

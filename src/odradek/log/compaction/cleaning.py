@@ -129,7 +129,7 @@ def group_segments(
 
 
 class Cleaning:
-    """Runs a plan: first `learn()`, then `clean(n)` for each group in order.
+    """Runs a plan: first `build_offset_map()`, then `clean(n)` for each group in order.
 
     Raises:
         ApiError: CORRUPT_MESSAGE, a batch is damaged; KAFKA_STORAGE_ERROR, the disk is full.

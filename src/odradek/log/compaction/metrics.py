@@ -20,7 +20,7 @@ def cleaner_families(cleaner: Cleaner, logs: list[Log]) -> Iterator[Family]:
     counter, gauge = Family.counter, Family.gauge
     yield counter("odradek_cleaner_runs", "Completed cleanings.", counts.cleanings)
     yield counter(
-        "odradek_cleaner_runs_given_up", "Cleanings that were aborted because the log changed.", counts.given_up
+        "odradek_cleaner_runs_aborted", "Cleanings that were aborted because the log changed.", counts.aborted
     )
     yield counter("odradek_cleaner_read_bytes", "Bytes that cleanings read.", counts.read_bytes)
     yield counter("odradek_cleaner_written_bytes", "Bytes that cleanings wrote.", counts.written_bytes)
@@ -28,7 +28,11 @@ def cleaner_families(cleaner: Cleaner, logs: list[Log]) -> Iterator[Family]:
     yield counter("odradek_cleaner_records_removed", "Records that cleanings removed.", counts.records_removed)
     yield gauge("odradek_cleaner_last_seconds", "Duration of the last cleaning.", counts.last_ms / 1000)
     yield gauge("odradek_cleaner_longest_seconds", "Duration of the longest cleaning.", counts.longest_ms / 1000)
-    yield gauge("odradek_cleaner_fullest_table", "Maximum use of the memory for keys, 0 to 1.", counts.fullest_table)
+    yield gauge(
+        "odradek_cleaner_max_buffer_utilization",
+        "Maximum use of the memory for keys, 0 to 1.",
+        counts.max_buffer_utilization,
+    )
     yield gauge("odradek_cleaner_running", "Running cleanings.", len(cleaner.running))
     examined = list(_examined(cleaner, logs))
     overdue_ms = max((dirtiness.overdue_ms for _, dirtiness in examined), default=0)

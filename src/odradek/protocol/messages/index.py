@@ -1,4 +1,4 @@
-"""Which module holds which message, by API key or type of record; generated from Kafka's definitions."""
+"""The module of each message, by API key or type of record; generated from Kafka's definitions."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How much a client may do: which quota is meant, and how long it waits that has done more."""
+"""Client quotas: the one that applies, and the throttle time of a client beyond it."""

@@ -26,7 +26,7 @@ class QuotaConfig:
 
     @property
     def saved_s(self) -> int:
-        """How many seconds' worth may be saved up."""
+        """The burst, in seconds of the quota."""
         return max(1, self.window_count - 1) * self.window_s
 
 

@@ -1,4 +1,4 @@
-"""Which quota holds for a client: Kafka's precedence over users, client ids and addresses (KIP-55, 257, 612)."""
+"""The quota that applies to a client: Kafka's precedence over users, client ids and addresses (KIP-55, 257, 612)."""
 
 from __future__ import annotations
 

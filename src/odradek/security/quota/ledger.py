@@ -64,7 +64,7 @@ class Account(TokenBucket):
         self.debit(amount)
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long the client must wait; counts that it does."""
+        """The throttle time of the client; counts it."""
         return self.pay(0, now_ms)
 
     def pay_unless_owing(self, amount: float, now_ms: int) -> int:

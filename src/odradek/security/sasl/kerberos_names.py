@@ -81,7 +81,7 @@ class KerberosNames:
             if name is None:
                 continue
             if not name or "/" in name or "@" in name:
-                raise NoMatchingRuleError(f"what {KEY} makes of the client's principal is no simple name")
+                raise NoMatchingRuleError(f"what {KEY} makes of the client's principal is not a simple name")
             return name
         raise NoMatchingRuleError(f"{KEY} has no rule for the client's principal")
 
@@ -119,4 +119,4 @@ def _compiled(text: str | None) -> re.Pattern[str] | None:
     try:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None

@@ -273,7 +273,7 @@ def _unsigned_checks(name: str, config: TokenConfig, entry: JaasEntry | None) ->
 
 
 def _allowed_skew_ms(options: Mapping[str, str]) -> int:
-    """How far the clock of a token's maker may be from ours; as in Kafka not at all, where the option is not set."""
+    """The clock skew that is allowed between a token's issuer and this node; by default none, as in Kafka."""
     name = "unsecuredValidatorAllowableClockSkewMs"
     skew_ms = parse_natural(options.get(name, "").strip() or "0", INT32_MAX)
     if skew_ms is None:

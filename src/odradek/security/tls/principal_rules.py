@@ -90,7 +90,7 @@ def _parse_rule(text: str) -> tuple[PrincipalRule, str]:
     try:
         compiled = re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
     references = [int(group) for _, group in _REFERENCE.findall(replacement) if group]
     if any(each > compiled.groups for each in references):
         raise ValueError(f"{replacement!r} names a group that {pattern!r} does not have")

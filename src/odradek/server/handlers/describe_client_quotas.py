@@ -22,7 +22,7 @@ from odradek.server.context import RequestContext
 
 
 class MatchType(IntEnum):
-    """Which entities of a type."""
+    """The entities of a type that are asked for."""
 
     EXACT = 0
     DEFAULT = 1

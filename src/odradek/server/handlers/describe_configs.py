@@ -100,7 +100,7 @@ def _entries(context: RequestContext, resource_type: int, name: str) -> list[Con
 
 def _check_topic(image: MetadataImage, name: str) -> None:
     if not is_legal_topic_name(name):
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic name")
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is not a topic name")
     if image.topic(name) is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
 

@@ -28,7 +28,7 @@ def handle(context: RequestContext, request: DescribeProducersRequest) -> Descri
             answers.append(answer)
             try:
                 if not is_legal_topic_name(topic.name):
-                    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name!r} is no topic name")
+                    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name!r} is not a topic name")
                 if refused is not None:
                     raise ApiError(refused, TOPIC_REFUSED)
                 partition = context.broker.replicas.find(topic.name, number, image)

@@ -4,7 +4,7 @@ Behaviour: the offset at or after a time, or at one of the places that negative 
 watermark; last stable offset for READ_COMMITTED; log end for followers), -2 the start, -3 the largest timestamp, -4 the
 local start, -5 the end of tiered storage, -6 the first record not yet tiered. A time that no record reaches answers -1.
 
-Versions: 2 isolation level; 4 leader epoch; 6 flexible; 7 -3 (KIP-734); 8 -4 (KIP-405); 9 -5 (KIP-1005); 10 time-out;
+Versions: 2 isolation level; 4 leader epoch; 6 flexible; 7 -3 (KIP-734); 8 -4 (KIP-405); 9 -5 (KIP-1005); 10 timeout;
 11 -6 (KIP-1023).
 
 Not done: tiered storage, so -4 is -2, and -5 and -6 answer that there is none.

@@ -1,4 +1,4 @@
-"""Which names a scrape has, by the setting `odradek.metrics.names`, and the families of Kafka's."""
+"""The names that a scrape has, by the setting `odradek.metrics.names`, and the families of Kafka's."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def _by_kind_of_fetch(spreads: dict[str, Histogram]) -> dict[str, Histogram]:
 
 
 def request_counts(scrape: Scrape) -> Iterator[Sample]:
-    """How many requests there were, by API; fetches are not counted by who sent them."""
+    """The number of requests, by API; fetches are not counted by who sent them."""
     for sample in scrape.ours["odradek_requests"].samples:
         api = _api(sample.labels, scrape)
         if api is not None:
@@ -213,7 +213,7 @@ def reassigning(scrape: Scrape) -> Iterator[Sample]:
 
 
 def max_lag(scrape: Scrape) -> Iterator[Sample]:
-    """How far the follower here that is furthest behind lags."""
+    """The maximum lag of the followers here."""
     yield Sample(scrape.value("odradek_replica_max_lag_records"), (("clientId", "Replica"),))
 
 
@@ -337,7 +337,7 @@ def offset_of_led(attribute: str) -> Reading:
 
 
 def topic_partitions(scrape: Scrape) -> Iterator[Sample]:
-    """How many partitions a topic has, said by the leader of its first partition that has one, or the controller."""
+    """The number of partitions of a topic, given by the leader of its first partition with one, or the controller."""
     services = scrape.services
     for name, topic in services.image.topics_by_name.items():
         leaders = (each.leader for _, each in sorted(topic.partitions.items()) if each.has_leader)
@@ -347,7 +347,7 @@ def topic_partitions(scrape: Scrape) -> Iterator[Sample]:
 
 
 def brokers(scrape: Scrape) -> Iterator[Sample]:
-    """How many brokers are registered, said by the active controller."""
+    """The number of registered brokers, given by the active controller."""
     if scrape.services.quorum.leads:
         yield Sample(len(scrape.services.image.brokers))
 
@@ -383,7 +383,7 @@ def per_topic_of_group(attribute: str) -> Reading:
 
 
 def members(scrape: Scrape) -> Iterator[Sample]:
-    """How many members the groups have whose lag is shown."""
+    """The number of members of the groups whose lag is shown."""
     coordinator = scrape.services.coordinator
     for group_id in sorted({lag.commit.group for lag in scrape.lags.shown}):
         partition_id = coordinator.partition_for(group_id)

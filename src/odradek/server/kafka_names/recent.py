@@ -37,7 +37,7 @@ class Recent:
 
     @property
     def seconds(self) -> float:
-        """How long the window is; never 0."""
+        """The length of the window; never 0."""
         return max(1, self._now_ms - self._kept[0][0]) / 1000
 
     def increase(self, key: str, values: Sequence[float]) -> list[float]:

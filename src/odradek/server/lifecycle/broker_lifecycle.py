@@ -54,7 +54,7 @@ _log = get_logger("server.lifecycle.broker_lifecycle")
 
 @config
 class BrokerLifecycleConfig:
-    """How a broker stays in touch with the controller."""
+    """The settings of a broker's registration and heartbeats."""
 
     heartbeat_interval_ms: int = option(
         "broker.heartbeat.interval.ms",
@@ -90,7 +90,7 @@ def cordon(directories: Iterable[LogDir], config: BrokerLifecycleConfig) -> None
         known.add(each.path.absolute())
         each.cordoned = "*" in named or each.path.absolute() in paths
     for path in sorted(paths - known):
-        _log.warning("cordoned.log.dirs has a path that is no log directory", path=path)
+        _log.warning("cordoned.log.dirs has a path that is not a log directory", path=path)
 
 
 class BrokerLifecycle:

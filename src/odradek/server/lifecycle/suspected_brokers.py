@@ -1,4 +1,4 @@
-"""Which leaders and brokers Metadata responses include while a broker fails.
+"""The leaders and brokers of Metadata responses while a broker fails.
 
 librdkafka requests metadata when its connection to a leader ends. If the response still has the dead broker as leader,
 librdkafka waits a second before the next request. If the response has the new leader and omits the dead broker,

@@ -1,4 +1,4 @@
-"""How many connections a node and each listener have at one time, and how many they take per second (KIP-402, 612).
+"""The limits of connections of a node and of each listener, at one time and per second (KIP-402, 612).
 
 A connection that comes too early, or when all places are taken, waits in the order of arrival, unread, until it may
 begin. In Kafka it waits in the backlog of the socket; here the loop accepts all connections, so as many wait as the
@@ -27,7 +27,7 @@ MAX_CONNECTIONS, CREATION_RATE = "max.connections", "max.connection.creation.rat
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many connections at one time, and per second."""
+    """The limits of connections at one time, and per second."""
 
     max_connections: int = INT32_MAX
     creation_rate: int = INT32_MAX
@@ -103,7 +103,7 @@ class ConnectionQuotas:
 
     @property
     def waiting_count(self) -> int:
-        """How many connections wait."""
+        """The number of connections that wait."""
         return sum(len(queue.waiting) for queue in self._queues.values())
 
     def change_limits(self, config: ConnectionConfig, of_listeners: Mapping[str, Limits]) -> None:
@@ -178,7 +178,7 @@ class ConnectionQuotas:
         return queue
 
     def _wait_ms(self, queue: _ListenerQueue) -> int | None:
-        """How long the next connection must wait; None if it must wait for a place."""
+        """The wait of the next connection; None if it must wait for a place."""
         if queue.open_count >= queue.limits.max_connections:
             return None
         if not queue.is_internal and self._open_count >= self._limits.max_connections:

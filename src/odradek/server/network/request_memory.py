@@ -1,4 +1,4 @@
-"""How many bytes of requests may be under way at one time, over all connections, and how long one may take to come.
+"""The limits of the bytes of requests in flight, over all connections, and of the time in which one arrives.
 
 A frame that does not come in one read reserves the whole size that it announces before the rest of it is read. A frame
 with a reservation can always be received to its end, so no two frames wait for each other. A frame without one waits
@@ -50,13 +50,13 @@ def capacity_bytes(configured_bytes: int, memory_bytes: int | None) -> int:
 
 
 def stall_ms(idle_ms: int, *, pressed: bool) -> int:
-    """How long a frame may be without any progress."""
+    """The time for which a frame may make no progress."""
     grace_ms = _PRESSED_GRACE_MS if pressed else GRACE_MS
     return grace_ms if idle_ms < 0 else min(grace_ms, idle_ms)
 
 
 def allowed_ms(length: int, idle_ms: int, *, pressed: bool) -> int:
-    """How long a frame of `length` bytes may take from its first byte to its last."""
+    """The time limit of a frame of `length` bytes, from its first byte to its last."""
     grace_ms = _PRESSED_GRACE_MS if pressed else GRACE_MS
     if idle_ms >= 0:
         grace_ms = min(grace_ms, _GRACE_IDLES * idle_ms)

@@ -36,7 +36,7 @@ DRAWN_GAPS = 1024
 
 @cache
 def _draw_gaps(every: int) -> tuple[int, ...]:
-    """How many requests are not timed between two that are: as C's rand draws them, from 0 to twice `every`."""
+    """The number of requests between two that are timed: as C's rand draws them, from 0 to twice `every`."""
     gaps, drawn = [], 0
     for _ in range(DRAWN_GAPS if every > 1 else 1):
         drawn = (drawn * 1_103_515_245 + 12_345) & 0x7FFF_FFFF

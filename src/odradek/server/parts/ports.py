@@ -13,7 +13,7 @@ Fetch = Callable[[str, Mapping[str, str]], bytes]
 
 
 def no_fetch(url: str, options: Mapping[str, str]) -> bytes:
-    """Where there is no web."""
+    """Refuse each fetch, for nodes that reach no web. Raises OSError."""
     raise OSError(f"{url}: no web is reached from here")
 
 

@@ -40,7 +40,7 @@ class QuorumParts:
     """The metadata log, and the parts that depend on it.
 
     Attributes:
-        controller, liveness: None if this node is no controller.
+        controller, liveness: None if this node is not a controller.
         gateway: sends requests to the active controller.
     """
 

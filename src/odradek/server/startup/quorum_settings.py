@@ -24,7 +24,7 @@ def quorum_bootstrap(settings: BrokerSettings) -> list[Endpoint]:
 
 
 def controller_endpoints(specs: Iterable[ListenerSpec], me: Voter | None, hostname: str) -> Mapping[str, Endpoint]:
-    """The advertised endpoints of this node's controller listeners by name; empty if it is no controller.
+    """The advertised endpoints of this node's controller listeners by name; empty if it is not a controller.
 
     Args:
         me: this node among the static voters, whose address all others use.

@@ -135,7 +135,7 @@ class ClientTelemetry:
         )
         yield Family("odradek_client_metric", "gauge", "Metrics that clients push (KIP-714); sums as totals.", samples)
         yield Family.gauge("odradek_client_metrics_clients", "Clients that push metrics here.", len(self._clients))
-        yield Family.counter("odradek_client_metrics_pushes", "Pushes of metrics that were taken.", self.pushes)
+        yield Family.counter("odradek_client_metrics_pushes", "Pushes of metrics that were accepted.", self.pushes)
         yield Family.counter(
             "odradek_client_metrics_pushes_refused",
             "Pushes of metrics that were refused.",
@@ -143,7 +143,7 @@ class ClientTelemetry:
         )
         yield Family.counter(
             "odradek_client_metrics_left_out",
-            "Numbers that were not kept: of series beyond odradek.client.metrics.max.series, or with longer names than "
+            "Values that were dropped: of series beyond odradek.client.metrics.max.series, or with longer names than "
             f"{LONGEST_SERIES} characters.",
             self.left_out,
         )

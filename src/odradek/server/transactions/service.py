@@ -53,7 +53,7 @@ class Transactions:
             broker_epoch: of this broker's registration.
             controller: allocates blocks of producer ids.
             security: of the inter-broker listener.
-            off_loop: runs long work off the event loop.
+            run_blocking: runs long work off the event loop.
         """
         self._node_id = settings.node_id
 

@@ -107,7 +107,7 @@ class DecidedCommit(TransactionalCommit):
             )
         except (OSError, ProtocolError, RetriableError, ClusterError) as error:
             self.cluster.reset()
-            log.info("what attempts in vain have left open is aborted by its time-out: %s", error)
+            log.info("what attempts in vain have left open is aborted by its timeout: %s", error)
 
     def _fence_all(self, ids: Iterable[str]) -> None:
         """`_fence` each; a failed one is retried after the others, for a short time."""
@@ -219,7 +219,7 @@ class DecidedCommit(TransactionalCommit):
         return found
 
     def _deadline(self) -> float:
-        """When to stop after an error: brokers that do not answer cost a request's time-out for each transaction."""
+        """When to stop after an error: brokers that do not answer cost a request's timeout for each transaction."""
         return time.monotonic() + self.cluster.settings.default_api_timeout_ms / 1000
 
     def is_there(self, task: Prepared, batch_id: int) -> bool:
@@ -277,7 +277,7 @@ class DecidedCommit(TransactionalCommit):
             raise
 
     def _repaired_bytes(self, task: Prepared, batch_id: int) -> int:
-        """How far into the file the rows are there: a repair that took long has ended before all were."""
+        """The position in the file up to which rows are written: a repair that took long has ended before all were."""
         asked = [TopicPartition(task.topic, task.partition_id)]
         for _, _, offset, metadata in self.cluster.fetch_offsets(task.transactional_id, stable=True, partitions=asked):
             if offset == batch_id and metadata.startswith(f"{task.evidence} "):
@@ -312,7 +312,7 @@ class DecidedCommit(TransactionalCommit):
             decided = set(of_batch or ())
         except (OSError, ProtocolError, RetriableError, ClusterError) as error:
             self.cluster.reset()
-            log.warning("what tasks have written in vain is aborted by its time-out: %s", error)
+            log.warning("what tasks have written in vain is aborted by its timeout: %s", error)
             return
         in_vain = [task for task in tasks if task not in decided]
         answers = self._end_all(in_vain, None, committed=False)
@@ -321,7 +321,7 @@ class DecidedCommit(TransactionalCommit):
         ]
         if failed:
             left = len(in_vain) - len(answers) + len(failed)
-            log.warning("what %d tasks have written in vain is aborted by its time-out: %s", left, failed[0])
+            log.warning("what %d tasks have written in vain is aborted by its timeout: %s", left, failed[0])
 
     def _refuse_if_expired(self, found: Marker, tasks: list[Prepared]) -> None:
         """Raise ClusterError where the evidence of tasks may have been there, and expired; it names all of them."""

@@ -80,7 +80,7 @@ class StagedRows:
 
 
 def transactional_id(prefix: str, task: Task, attempt_number: int) -> str:
-    """Of an attempt of a task, counted from 0; later batches, and other runs, have the same one."""
+    """The transactional id of an attempt of a task, counted from 0; later batches and other runs have the same."""
     slot = (zlib.crc32(task.run_id.encode()) + task.attempt) % SLOTS
     return f"{prefix}{task.query_id}.{task.partition_id}.{attempt_number}.{slot}"
 

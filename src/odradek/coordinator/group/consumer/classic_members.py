@@ -264,7 +264,7 @@ def _member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> tu
             raise ApiError(ErrorCode.FENCED_INSTANCE_ID, f"{instance_id} is now another member")
     member = group.members.get(member_id)
     if member is None or member.classic is None:
-        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is no classic member of the group")
+        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a classic member of the group")
     return member, member.classic
 
 
@@ -284,5 +284,5 @@ def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> str:
             raise ApiError(ErrorCode.FENCED_INSTANCE_ID, f"{identity.group_instance_id} is now another member")
         return holder
     if member_id not in group.members:
-        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is no member of the group")
+        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of the group")
     return member_id
