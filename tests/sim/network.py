@@ -315,10 +315,8 @@ class SimTransport(asyncio.Transport):
         loop.call_on(peer.host, self._arrive, peer, item, delay_s=self._last_arrival_s - loop.time())
 
     def _arrive(self, peer: SimTransport, item: Item) -> None:
-        if peer.dead:
-            return
-        peer._inbox.append(item)
-        peer._drain_inbox()
+        if not peer.dead:
+            peer._receive(item)
 
     def release(self) -> None:
         """Open the direction again: the bytes that were held go on, in order."""
@@ -336,6 +334,21 @@ class SimTransport(asyncio.Transport):
 
     # -- reading ------------------------------------------------------------------------------------------------
 
+    def _receive(self, item: Item) -> None:
+        if self._lost:
+            return
+        data, _, is_end = item
+        lost_at = None if self.answers is None or is_end else self.answers.lost_at(data)
+        if lost_at is None:
+            self._inbox.append(item)
+        else:
+            self._wires.count("lost answer")
+            # The connection ends there; what arrives later is not looked at.
+            self.answers = None
+            lost = ConnectionResetError("the answer is lost, and its connection")
+            self._inbox += [(data[:lost_at], None, False), (b"", lost, True)]
+        self._drain_inbox()
+
     def _drain_inbox(self) -> None:
         while self._inbox and self._protocol is not None and not self._lost:
             data, error, is_end = self._inbox[0]
@@ -346,25 +359,25 @@ class SimTransport(asyncio.Transport):
             if not self._reading:
                 return
             self._inbox.popleft()
-            lost_at = None if self.answers is None else self.answers.lost_at(data)
-            self._deliver(data[:lost_at])
-            if lost_at is not None:
-                self._wires.count("lost answer")
-                self._lose(ConnectionResetError("the answer is lost, and its connection"))
-                return
+            rest = self._deliver(data)
+            if rest:
+                self._inbox.appendleft((rest, None, False))
             if self.peer is not None:
-                self.peer._delivered(len(data))
+                self.peer._delivered(len(data) - len(rest))
 
-    def _deliver(self, data: bytes) -> None:
+    def _deliver(self, data: bytes) -> bytes:
+        """Give bytes to the protocol, one of its buffers after the other while it reads; returns the rest."""
         if isinstance(self._protocol, asyncio.BufferedProtocol):
-            while data and not self._lost:
-                buffer = memoryview(self._protocol.get_buffer(len(data)))
-                size = min(len(buffer), len(data))
-                buffer[:size] = data[:size]
+            while data and self._reading and not self._lost:
+                # Released before the next call: a protocol may resize its buffer then.
+                with memoryview(self._protocol.get_buffer(len(data))) as buffer:
+                    size = min(len(buffer), len(data))
+                    buffer[:size] = data[:size]
                 self._protocol.buffer_updated(size)
                 data = data[size:]
-        else:
-            self._protocol.data_received(data)
+            return data
+        self._protocol.data_received(data)
+        return b""
 
     def _delivered(self, size: int) -> None:
         self._in_flight_bytes -= size

@@ -45,6 +45,27 @@ def test_the_connection_ends_where_the_answer_would_begin(tiny: float) -> None:
     assert pair.wires.injected["lost answer"] == 1
 
 
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_bytes_behind_a_lost_answer_are_not_scanned(is_paused: bool) -> None:
+    pair = Pair(1, NetworkFaults(lost_answer=1.0, losing=(ApiKey.JOIN_GROUP.name,)))
+
+    async def scenario() -> None:
+        transport = await pair.connect()
+        transport.write(request(ApiKey.METADATA, 0) + request(ApiKey.JOIN_GROUP, 1))
+        if is_paused:
+            transport.pause_reading()
+        (far,) = [each for each in pair.wires.transports.values() if each.host == "s"]
+        far.write(answer(0) + answer(1))
+        far.write(b"\x80\0\0\0" * 30)  # as sizes of answers these are negative
+        await asyncio.sleep(5)
+        transport.resume_reading()
+        await asyncio.sleep(5)
+
+    pair.run(scenario(), limit_s=20)
+    assert pair.client.data == answer(0)
+    assert [type(error) for error in pair.client.lost] == [ConnectionResetError]
+
+
 def test_answers_of_other_apis_and_faults_that_are_left_out_arrive() -> None:
     whole = answer(0) + answer(1)
     for losing, left_out in ((("SYNC_GROUP",), False), (("JOIN_GROUP",), True)):

@@ -40,13 +40,41 @@ class Collector(asyncio.Protocol):
         self.paused = False
 
 
+class Growing(Collector, asyncio.BufferedProtocol):
+    """Receives into its own buffer, which grows with each call, and pauses reading after each 5,000 bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.buffer = bytearray(100)
+        self.is_paused = False
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        assert not self.is_paused, "a paused transport delivers nothing"
+        return self.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        before = len(self.data)
+        self.data_received(bytes(self.buffer[:nbytes]))
+        self.buffer += bytes(100)
+        if len(self.data) // 5000 > before // 5000:
+            assert self.transport is not None
+            self.is_paused = True
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_later(1, self.resume)
+
+    def resume(self) -> None:
+        assert self.transport is not None
+        self.is_paused = False
+        self.transport.resume_reading()
+
+
 class Pair:
     """Two hosts and one connection between them."""
 
-    def __init__(self, seed: int, faults: NetworkFaults | None = None) -> None:
+    def __init__(self, seed: int, faults: NetworkFaults | None = None, server: Collector | None = None) -> None:
         self.loop = SimLoop(Random(seed))
         self.wires = NetworkLinks(self.loop, Random(seed), faults or NetworkFaults())
-        self.server, self.client = Collector(), Collector()
+        self.server, self.client = server or Collector(), Collector()
 
     def run(self, scenario: Coroutine[None, None, None], *, limit_s: float) -> None:
         """Run a scenario to its end."""
@@ -78,6 +106,23 @@ def test_bytes_arrive_in_order_and_whole_whatever_the_segments(seed: int) -> Non
     assert min(pair.server.pieces) < 17
     assert pair.server.lost == [None]
     assert pair.client.lost == [None]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_segment_reaches_a_buffer_that_grows_while_the_transport_reads(seed: int) -> None:
+    """A connection of the broker pauses where it must grow its buffer for a long request."""
+    pair = Pair(seed, server=Growing())
+    sent = Random(seed).randbytes(200_000)
+
+    async def scenario() -> None:
+        transport = await pair.connect()
+        transport.write(sent)
+        transport.close()
+        await asyncio.sleep(100)
+
+    pair.run(scenario(), limit_s=200)
+    assert pair.server.data == sent
+    assert pair.server.lost == [None]
 
 
 def test_a_cut_holds_bytes_one_way_and_a_heal_delivers_them_late() -> None:
