@@ -54,6 +54,48 @@ QUOTA_BUGS = (
         "pass",
         "a client that was kept back waits as long as before",
     ),
+    Bug(
+        "a leader counts no throttled bytes",
+        "server.follower_fetch:FollowerFetch.charge_quota",
+        "if partition.throttled.as_leader:",
+        "if False:",
+        "a follower that was down is sent all at once",
+    ),
+    Bug(
+        "a leader holds back replicas in sync",
+        "server.follower_fetch:FollowerFetch.is_throttled",
+        "or self._replica_id in partition.isr",
+        "or False",
+        "a throttled partition loses its in-sync replicas, and then takes no writes",
+    ),
+    Bug(
+        "a follower counts no throttled bytes",
+        "replica.fetcher_manager:_FetchTask._handle_response",
+        "owner.quota.spend(processed.throttled_bytes, clock.monotonic_ms())",
+        "pass",
+        "a follower that was down fetches all at once",
+    ),
+    Bug(
+        "a follower holds back its replicas in sync",
+        "replica.fetcher:Fetcher.throttled",
+        "and each.lag != 0",
+        "",
+        "a throttled follower falls behind",
+    ),
+    Bug(
+        "a replication quota is never removed",
+        "server.replication:Replication.change_settings",
+        "rate if isinstance(rate, int) else UNLIMITED",
+        "rate if isinstance(rate, int) else bucket.rate_per_s",
+        "a follower stays behind although nothing throttles it any more",
+    ),
+    Bug(
+        "a partition keeps the throttle that it began with",
+        "replica.manager:ReplicaManager._reconfigure",
+        "partition.throttled = throttled(overrides, partition.partition_id, self.broker_id)",
+        "pass",
+        "a list of throttled replicas has no effect on partitions that are led or followed already",
+    ),
 )
 # The first seed of the world that catches it.
 CAUGHT_BY_SEED = dict.fromkeys([bug.name for bug in QUOTA_BUGS], 1)

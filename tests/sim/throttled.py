@@ -6,12 +6,14 @@ send more than their quota allows: a connection that must wait is answered no so
 users allows consumers next to nothing; the replicas of the topic are still in sync in the end.
 
 When everything is healed, every broker throttles a connection by a quota that is newer than the connection, for as long
-as the response announces and not longer, and no more when the quota is gone.
+as the response announces and not longer, and no more when the quota is gone. Then replication is throttled on each of
+its sides (`replication_quotas`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, ClassVar
 
 from odradek.client.connection import Connection, RequestTimeoutError
@@ -29,6 +31,7 @@ from tests.sim.cluster import ManyNodes
 from tests.sim.one_node import PARTITIONS, PROGRESS_S, TOPIC, TROUBLE_S, Admin
 from tests.sim.permissions import OFTEN_BEHIND, SMALL_METADATA_LOG
 from tests.sim.progress import progress
+from tests.sim.replication_quotas import SIDES, ReplicationQuotas
 from tests.sim.world import Machine, World
 
 CHANGERS, WRITERS, ENTRIES = 2, 2, 3
@@ -219,6 +222,8 @@ class ThrottledCluster(ManyNodes):
                     await self._probe(machine, auditor)
             await self._copy(auditor)
             await self.converge()
+            await self._throttle_replication(auditor)
+            await self.converge()
         for client in [*clients, admin, auditor]:
             self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
 
@@ -281,17 +286,26 @@ class ThrottledCluster(ManyNodes):
     async def _copy(self, auditor: Writer) -> None:
         """Followers are not kept back by what consumers may have."""
         for partition in range(PARTITIONS):
-            began_s = self.world.loop.time()
-            while True:
-                try:
-                    connection = await auditor.leader_of(TOPIC, partition)
-                    answer = await auditor.write(connection, partition, COPIED_BYTES)
-                    check(answer.responses[0].partition_responses[0].error_code)
-                    break
-                except OdradekError:
-                    await asyncio.sleep(RETRY_S)
-            if self.world.loop.time() - began_s > COPIED_WITHIN_S:
-                auditor.problem(f"{TOPIC}-{partition} is copied slowly where nothing is in the way")
+            await self._write_surely(auditor, partition, COPIED_BYTES)
+
+    async def _throttle_replication(self, auditor: Writer) -> None:
+        quotas = ReplicationQuotas(self.world, auditor, TOPIC, partial(self._write_surely, auditor, 0))
+        for side in SIDES:
+            await quotas.check(side)
+
+    async def _write_surely(self, auditor: Writer, partition: int, size_bytes: int) -> None:
+        """Write one record, however often it takes; all replicas in sync have it soon."""
+        began_s = self.world.loop.time()
+        while True:
+            try:
+                connection = await auditor.leader_of(TOPIC, partition)
+                answer = await auditor.write(connection, partition, size_bytes)
+                check(answer.responses[0].partition_responses[0].error_code)
+                break
+            except OdradekError:
+                await asyncio.sleep(RETRY_S)
+        if self.world.loop.time() - began_s > COPIED_WITHIN_S:
+            auditor.problem(f"{TOPIC}-{partition} is copied slowly where nothing is in the way")
 
     def _verdict(self) -> None:
         self.recorder.problems += self.check_logs()
