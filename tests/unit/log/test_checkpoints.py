@@ -67,7 +67,7 @@ def test_offsets_are_a_line_for_each_partition(path: Path) -> None:
 @pytest.mark.parametrize("line", ["orders 0", "orders 0 1 2", "orders zero 1", "orders 0 one", ""])
 def test_a_line_that_is_no_offset_is_damage(path: Path, line: str) -> None:
     write_lines(DISK, path, ["fine 0 1", line])
-    with pytest.raises(CorruptCheckpointError, match="no topic, partition and offset"):
+    with pytest.raises(CorruptCheckpointError, match="not a topic, a partition and an offset"):
         read_offsets(DISK, path)
 
 

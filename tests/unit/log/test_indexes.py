@@ -133,7 +133,7 @@ class TestFiles:
     def test_a_part_of_an_entry_is_damage(self, path: Path, make: Callable[[Path], AnyIndex], data: bytes) -> None:
         for damaged in (data + b"\0", data[:-1]):
             path.write_bytes(damaged)
-            with pytest.raises(CorruptIndexError, match="no whole entries"):
+            with pytest.raises(CorruptIndexError, match="not whole entries"):
                 loaded(make(path))
 
     def test_a_cleared_index_empties_its_file(self, path: Path, make: Callable[[Path], AnyIndex], data: bytes) -> None:

@@ -257,7 +257,7 @@ def test_an_append_returns_whether_it_changes_the_voters() -> None:
         (batch(3), "at offset 3 came where 2 of 2 to 5 was due"),
         (batch(2, epoch=1), "of epoch 1 at offset 2"),
         (batch(2, epoch=6), "of epoch 6 at offset 2"),
-        (batch(2, epoch=5)[:-1] + b"\xff", "is no metadata"),
+        (batch(2, epoch=5)[:-1] + b"\xff", "is not metadata"),
     ],
     ids=["gap", "older", "later", "damaged"],
 )
