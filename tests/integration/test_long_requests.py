@@ -1,4 +1,4 @@
-"""A request of a hundred thousand names: others are served while it is answered.
+"""A request of very many names, partitions or batches: others are served while it is answered.
 
 The requests are handled on the loop of a node inside this process, where another client asks one small question after
 the other: some of those are answered until the long answer is there. How many depends on how soon the system hands
@@ -19,11 +19,29 @@ from odradek.common.errors import ErrorCode
 from odradek.protocol import codec
 from odradek.protocol.apis import API, ApiKey
 from odradek.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
+from odradek.protocol.messages.delete_records_request import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
+from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest
+from odradek.protocol.messages.describe_producers_request import TopicRequest as DescribeProducersTopic
+from odradek.protocol.messages.describe_quorum_request import DescribeQuorumRequest
+from odradek.protocol.messages.describe_quorum_request import PartitionData as QuorumPartition
+from odradek.protocol.messages.describe_quorum_request import TopicData as QuorumTopic
 from odradek.protocol.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest, TopicRequest
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.list_offsets_request import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
@@ -35,7 +53,17 @@ from odradek.protocol.messages.offset_delete_request import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
+from odradek.protocol.messages.offset_fetch_request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from odradek.protocol.messages.offset_for_leader_epoch_request import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -43,8 +71,10 @@ from odradek.protocol.messages.txn_offset_commit_request import (
 )
 from odradek.server.broker import Broker
 from odradek.server.context import RequestContext
+from odradek.server.pending_response import PendingResponse
 from odradek.testing.faults import NetworkLinks
 from odradek.testing.node_thread import NodeThread
+from tests.support.clients.api_calls import batch, fetch_request, fetch_topic, produce_request
 from tests.support.nodes.node import free_port
 from tests.support.waiting import eventually
 
@@ -112,11 +142,18 @@ class Meanwhile:
                     self.answered += 1
                 await counting
                 outcome = outcome.result()
+            if isinstance(outcome, PendingResponse):
+                outcome = await outcome
             codec.decode(API[api_key].response, codec.encode(outcome, version), version)
             return outcome
         finally:
             writer.close()
             await writer.wait_closed()
+
+    async def waits(self, broker: Broker) -> None:
+        """Return when a long poll waits for data."""
+        while not broker.services.replicas.parked_fetch_count:  # noqa: ASYNC110 - the broker has no event of it
+            await asyncio.sleep(0.01)
 
     async def _count_turns(self, outcome: asyncio.Task[Any]) -> None:
         while not outcome.done():
@@ -134,91 +171,205 @@ def meanwhile(thread: NodeThread) -> Meanwhile:
     return Meanwhile(thread.broker, int(thread.broker.bootstrap_address().rpartition(":")[2]))
 
 
-@pytest.mark.parametrize(
-    ("api_key", "version", "request_"),
-    [
-        (ApiKey.METADATA, 12, MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in NAMES])),
-        (ApiKey.METADATA, 12, MetadataRequest(topics=None)),
-        (ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key_type=0, coordinator_keys=NAMES)),
-        (
-            ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-            0,
-            DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in NAMES]),
+# Of each: the API, its version, and the request.
+CASES: dict[str, tuple[ApiKey, int, Any]] = {
+    "Metadata of names": (
+        ApiKey.METADATA,
+        12,
+        MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in NAMES]),
+    ),
+    "Metadata of all": (ApiKey.METADATA, 12, MetadataRequest(topics=None)),
+    "FindCoordinator": (ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key_type=0, coordinator_keys=NAMES)),
+    "DescribeTopicPartitions": (
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        0,
+        DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in NAMES]),
+    ),
+    "DescribeConfigs": (
+        ApiKey.DESCRIBE_CONFIGS,
+        4,
+        DescribeConfigsRequest(
+            resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=name) for name in TOPICS]
         ),
-        (
-            ApiKey.DESCRIBE_CONFIGS,
-            4,
-            DescribeConfigsRequest(
-                resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=name) for name in TOPICS]
-            ),
+    ),
+    "OffsetCommit": (
+        ApiKey.OFFSET_COMMIT,
+        9,
+        OffsetCommitRequest(
+            group_id="g",
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=TOPICS[0],
+                    partitions=[OffsetCommitRequestPartition(partition_index=each) for each in PARTITIONS],
+                )
+            ],
         ),
-        (
-            ApiKey.OFFSET_COMMIT,
-            9,
-            OffsetCommitRequest(
-                group_id="g",
-                topics=[
-                    OffsetCommitRequestTopic(
-                        name=TOPICS[0],
-                        partitions=[OffsetCommitRequestPartition(partition_index=each) for each in PARTITIONS],
-                    )
-                ],
-            ),
+    ),
+    "OffsetDelete": (
+        ApiKey.OFFSET_DELETE,
+        0,
+        OffsetDeleteRequest(
+            group_id="g",
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name=TOPICS[0],
+                    partitions=[OffsetDeleteRequestPartition(partition_index=each) for each in PARTITIONS],
+                )
+            ],
         ),
-        (
-            ApiKey.OFFSET_DELETE,
-            0,
-            OffsetDeleteRequest(
-                group_id="g",
-                topics=[
-                    OffsetDeleteRequestTopic(
-                        name=TOPICS[0],
-                        partitions=[OffsetDeleteRequestPartition(partition_index=each) for each in PARTITIONS],
-                    )
-                ],
-            ),
+    ),
+    "TxnOffsetCommit": (
+        ApiKey.TXN_OFFSET_COMMIT,
+        5,
+        TxnOffsetCommitRequest(
+            group_id="g",
+            transactional_id="t",
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name=TOPICS[0],
+                    partitions=[TxnOffsetCommitRequestPartition(partition_index=each) for each in PARTITIONS],
+                )
+            ],
         ),
-        (
-            ApiKey.TXN_OFFSET_COMMIT,
-            5,
-            TxnOffsetCommitRequest(
-                group_id="g",
-                transactional_id="t",
-                topics=[
-                    TxnOffsetCommitRequestTopic(
-                        name=TOPICS[0],
-                        partitions=[TxnOffsetCommitRequestPartition(partition_index=each) for each in PARTITIONS],
-                    )
-                ],
-            ),
+    ),
+    "AddPartitionsToTxn": (
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        3,
+        AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="t",
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=TOPICS[0], partitions=list(PARTITIONS))],
         ),
-        (
-            ApiKey.ADD_PARTITIONS_TO_TXN,
-            3,
-            AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id="t",
-                v3_and_below_topics=[AddPartitionsToTxnTopic(name=TOPICS[0], partitions=list(PARTITIONS))],
-            ),
+    ),
+    "LeaveGroup": (
+        ApiKey.LEAVE_GROUP,
+        4,
+        LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=name) for name in NAMES]),
+    ),
+    "Produce of batches": (
+        ApiKey.PRODUCE,
+        11,
+        ProduceRequest(
+            acks=1,
+            timeout_ms=60_000,
+            topic_data=[
+                TopicProduceData(
+                    name=TOPICS[1],
+                    partition_data=[PartitionProduceData(index=0, records=batch(*[b""] * 1990, key=None))] * 60,
+                )
+            ],
         ),
-        (
-            ApiKey.LEAVE_GROUP,
-            4,
-            LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=name) for name in NAMES]),
+    ),
+    "Produce without records": (
+        ApiKey.PRODUCE,
+        11,
+        ProduceRequest(
+            acks=1,
+            timeout_ms=60_000,
+            topic_data=[
+                TopicProduceData(
+                    name=TOPICS[0],
+                    partition_data=[PartitionProduceData(index=each, records=None) for each in PARTITIONS],
+                )
+            ],
         ),
-    ],
-    ids=[
-        "Metadata of names",
-        "Metadata of all",
-        "FindCoordinator",
-        "DescribeTopicPartitions",
-        "DescribeConfigs",
-        "OffsetCommit",
-        "OffsetDelete",
-        "TxnOffsetCommit",
-        "AddPartitionsToTxn",
-        "LeaveGroup",
-    ],
-)
+    ),
+    "Fetch": (
+        ApiKey.FETCH,
+        12,
+        fetch_request(fetch_topic(TOPICS[0], dict.fromkeys(range(20_000), 0)), max_wait_ms=100),
+    ),
+    "ListOffsets": (
+        ApiKey.LIST_OFFSETS,
+        7,
+        ListOffsetsRequest(
+            topics=[
+                ListOffsetsTopic(
+                    name=TOPICS[0],
+                    partitions=[ListOffsetsPartition(partition_index=each, timestamp=-1) for each in PARTITIONS],
+                )
+            ]
+        ),
+    ),
+    "OffsetForLeaderEpoch": (
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        4,
+        OffsetForLeaderEpochRequest(
+            topics=[
+                OffsetForLeaderTopic(
+                    topic=TOPICS[0],
+                    partitions=[OffsetForLeaderPartition(partition=each, leader_epoch=0) for each in PARTITIONS],
+                )
+            ]
+        ),
+    ),
+    "DescribeProducers": (
+        ApiKey.DESCRIBE_PRODUCERS,
+        0,
+        DescribeProducersRequest(
+            topics=[DescribeProducersTopic(name=TOPICS[0], partition_indexes=list(PARTITIONS))],
+        ),
+    ),
+    "DeleteRecords": (
+        ApiKey.DELETE_RECORDS,
+        2,
+        DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsTopic(
+                    name=TOPICS[0],
+                    partitions=[DeleteRecordsPartition(partition_index=each, offset=-1) for each in PARTITIONS],
+                )
+            ],
+            timeout_ms=60_000,
+        ),
+    ),
+    "OffsetFetch": (
+        ApiKey.OFFSET_FETCH,
+        8,
+        OffsetFetchRequest(
+            groups=[
+                OffsetFetchRequestGroup(
+                    group_id="g",
+                    topics=[OffsetFetchRequestTopics(name=TOPICS[0], partition_indexes=list(PARTITIONS))],
+                )
+            ]
+        ),
+    ),
+    "DescribeQuorum": (
+        ApiKey.DESCRIBE_QUORUM,
+        2,
+        DescribeQuorumRequest(
+            topics=[QuorumTopic(topic_name=name, partitions=[QuorumPartition(partition_index=0)]) for name in NAMES]
+        ),
+    ),
+    "DescribeGroups": (ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=NAMES)),
+    "ConsumerGroupDescribe": (ApiKey.CONSUMER_GROUP_DESCRIBE, 1, ConsumerGroupDescribeRequest(group_ids=NAMES)),
+    "DeleteGroups": (ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=NAMES)),
+    "OffsetCommit of topics": (
+        ApiKey.OFFSET_COMMIT,
+        9,
+        OffsetCommitRequest(
+            group_id="g", topics=[OffsetCommitRequestTopic(name=name, partitions=[]) for name in NAMES]
+        ),
+    ),
+    "OffsetDelete of topics": (
+        ApiKey.OFFSET_DELETE,
+        0,
+        OffsetDeleteRequest(
+            group_id="g", topics=[OffsetDeleteRequestTopic(name=name, partitions=[]) for name in NAMES]
+        ),
+    ),
+    "AddPartitionsToTxn of topics": (
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        3,
+        AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="t",
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=[]) for name in NAMES],
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("api_key", "version", "request_"), CASES.values(), ids=CASES.keys())
 def test_others_are_served_in_between(
     thread: NodeThread, meanwhile: Meanwhile, api_key: ApiKey, version: int, request_: Any
 ) -> None:
@@ -249,6 +400,71 @@ def test_many_commits_are_answered_in_the_order_of_the_request(thread: NodeThrea
     (topic,) = thread.call(meanwhile.answer(ApiKey.OFFSET_COMMIT, 9, request)).topics
     reported = sorted((each.partition_index, each.error_code) for each in topic.partitions)
     assert reported == [(0, ErrorCode.UNKNOWN_SERVER_ERROR)] * 30_000 + [(1, unknown)] * 30_000
+
+
+def test_many_batches_are_appended_in_the_order_of_the_request(thread: NodeThread, meanwhile: Meanwhile) -> None:
+    data = [PartitionProduceData(index=0, records=batch(b"%d" % number)) for number in range(1000)]
+    request = ProduceRequest(
+        acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name=TOPICS[2], partition_data=data)]
+    )
+    (topic,) = thread.call(meanwhile.answer(ApiKey.PRODUCE, 11, request)).responses
+    assert [(each.error_code, each.base_offset) for each in topic.partition_responses] == [
+        (ErrorCode.NONE, number) for number in range(1000)
+    ]
+
+
+def test_a_long_fetch_waits_for_data_and_answers_each_partition_once(thread: NodeThread, meanwhile: Meanwhile) -> None:
+    """A partition that the request names again is read once, as its last naming has it, as in Kafka."""
+    request = fetch_request(fetch_topic(TOPICS[3], dict.fromkeys(range(5000), 0)), max_wait_ms=60_000, min_bytes=1)
+    request.topics += request.topics
+    produce = produce_request(TOPICS[3], batch(b"late"))
+    other = Meanwhile(thread.broker, int(thread.broker.bootstrap_address().rpartition(":")[2]))
+
+    async def both() -> Any:
+        fetched = asyncio.get_running_loop().create_task(meanwhile.answer(ApiKey.FETCH, 12, request))
+        await meanwhile.waits(thread.broker)
+        await other.answer(ApiKey.PRODUCE, 11, produce)
+        return await fetched
+
+    answer = thread.call(both())
+    partitions = [each for topic in answer.responses for each in topic.partitions]
+    assert [each.partition_index for each in partitions] == list(range(5000))
+    assert {each.error_code for each in partitions[1:]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert partitions[0].records.size_bytes == len(batch(b"late"))
+
+
+def test_a_fetch_of_far_more_partitions_than_exist_gets_no_session(thread: NodeThread, meanwhile: Meanwhile) -> None:
+    """A session would hold the memory of all of them for as long as it lasts."""
+    known = fetch_request(fetch_topic(TOPICS[4], {0: 0}), session_epoch=0)
+    unknown = fetch_request(fetch_topic(TOPICS[4], dict.fromkeys(range(20_000), 0)), session_epoch=0)
+    begun = thread.call(meanwhile.answer(ApiKey.FETCH, 12, known))
+    assert begun.session_id
+    assert not thread.call(meanwhile.answer(ApiKey.FETCH, 12, unknown)).session_id
+    unknown.session_id, unknown.session_epoch = begun.session_id, 1
+    answer = thread.call(meanwhile.answer(ApiKey.FETCH, 12, unknown))
+    assert (answer.error_code, answer.session_id) == (ErrorCode.NONE, 0)
+    known.session_id, known.session_epoch = begun.session_id, 2
+    assert thread.call(meanwhile.answer(ApiKey.FETCH, 12, known)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_many_offsets_are_fetched_in_the_order_of_the_request(thread: NodeThread, meanwhile: Meanwhile) -> None:
+    commit = OffsetCommitRequest(
+        group_id="fetched",
+        topics=[
+            OffsetCommitRequestTopic(
+                name=TOPICS[5], partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=7)]
+            )
+        ],
+    )
+    thread.call(meanwhile.answer(ApiKey.OFFSET_COMMIT, 9, commit))
+    asked = [("not-there", range(1500)), (TOPICS[5], range(3000)), (TOPICS[6], range(0)), (TOPICS[5], range(2))]
+    topics = [OffsetFetchRequestTopics(name=name, partition_indexes=list(numbers)) for name, numbers in asked]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="fetched", topics=topics)])
+    (group,) = thread.call(meanwhile.answer(ApiKey.OFFSET_FETCH, 8, request)).groups
+    found = [(topic.name, [each.partition_index for each in topic.partitions]) for topic in group.topics]
+    assert found == [(name, list(numbers)) for name, numbers in asked]
+    committed = [each.committed_offset for topic in group.topics for each in topic.partitions]
+    assert [place for place, offset in enumerate(committed) if offset == 7] == [1500, 4500]
 
 
 def test_many_names_are_answered_as_few_are(thread: NodeThread, meanwhile: Meanwhile) -> None:

@@ -7,8 +7,8 @@ in units of work and not in time, so that they are equal in each run of the simu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
-from typing import TypeVar
+from collections.abc import Coroutine, Generator, Iterator, Sequence
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -24,6 +24,25 @@ async def in_turns(steps: Generator[None, None, T]) -> T:
         return result
 
 
+def first_step_at_once(steps: Generator[None, None, T]) -> T | Coroutine[Any, Any, T]:
+    """Run the first step in this turn; returns the result if there is no other, else a coroutine as `in_turns`."""
+    try:
+        next(steps)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+    return in_turns(steps)
+
+
+def in_slices(items: Sequence[T], count: int) -> Iterator[Sequence[T]]:
+    """Slices of at most `count` items, in order; few items are one slice, without a copy."""
+    if len(items) <= count:
+        yield items
+        return
+    for first in range(0, len(items), count):
+        yield items[first : first + count]
+
+
 class Turns:
     """The slices of one request."""
 
@@ -33,9 +52,15 @@ class Turns:
         """`units` is the work of one turn, at least 1; the caller defines a unit, so that a turn takes some ms."""
         self._units = self._left = units
 
+    def fill(self, units: int = 1) -> bool:
+        """Count work; returns whether the turn is full, for steps that then yield."""
+        self._left -= units
+        if self._left > 0:
+            return False
+        self._left = self._units
+        return True
+
     async def spend(self, units: int = 1) -> None:
         """Count work; after a full turn, let other tasks run."""
-        self._left -= units
-        if self._left <= 0:
-            self._left = self._units
+        if self.fill(units):
             await asyncio.sleep(0)

@@ -4,13 +4,16 @@ Pure: no clock, no socket. A session keeps its partitions in the order of readin
 to the end, so that a small max_bytes reaches each in turn. An incremental response has only the partitions with
 records, errors, or changed offsets. `max.incremental.fetch.session.cache.slots` bounds the cache: a new session evicts
 one that was unused for EVICTION_MS, or a smaller one that is older than EVICTION_MS; if there is none, the client gets
-no session and sends full requests. Source: Kafka FetchSessionCache.
+no session and sends full requests. So does a client that names far more partitions than the cluster has, whose session
+would only hold memory. A partition that a request names again is read once, as its last naming has it, as in Kafka.
+Source: Kafka FetchSessionCache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
@@ -29,10 +32,16 @@ FINAL_EPOCH = -1
 MAX_EPOCH = INT32_MAX
 # Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS.
 EVICTION_MS = 120_000
+# The partitions of a request that are looked up in one turn of the event loop; also by how many partitions a session
+# may have more than the cluster.
+PARTITIONS_PER_TURN = 2000
 
+T = TypeVar("T")
 # A topic as the request's version names it: the id from 13 on, the name before.
 TopicKey = str | UUID
 PartitionKey = tuple[TopicKey, int]
+# The session, None if there is none; the partitions to read; whether the request is incremental.
+Resolved = tuple["FetchSession | None", "tuple[CachedPartition, ...]", bool]
 
 
 @config
@@ -180,30 +189,72 @@ class FetchSessionCache:
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def resolve(
-        self, request: FetchRequest, *, by_id: bool, is_follower: bool
-    ) -> tuple[FetchSession | None, Iterable[CachedPartition], bool]:
-        """Resolve a request: (its session or None, the partitions to read, whether the request is incremental).
+        self, request: FetchRequest, existing: Callable[[], int], *, by_id: bool, is_follower: bool
+    ) -> Resolved:
+        """Resolve a request.
+
+        Args:
+            existing: returns the number of partitions of the cluster.
 
         Raises:
             ApiError: as `resume`.
         """
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            if request.session_id != NO_SESSION:
-                self.remove(request.session_id)
-            cached = [CachedPartition(topic, requested) for topic, requested in _requested_partitions(request, by_id)]
-            if request.session_epoch == FINAL_EPOCH:
-                return None, cached, False
-            distinct = {(each.topic, each.partition_id): each for each in cached}
-            created = self.create(len(distinct), privileged=is_follower, by_topic_id=by_id)
-            if created is not None:
-                created.partitions = distinct
-            return created, cached, False
+            distinct = {
+                (topic, requested.partition): CachedPartition(topic, requested)
+                for topic, requested in _requested_partitions(request, by_id)
+            }
+            if request.session_epoch == FINAL_EPOCH and request.session_id == NO_SESSION:
+                return None, tuple(distinct.values()), False
+            return self._begin(request, distinct, existing, by_id=by_id, is_follower=is_follower)
         session = self.resume(request.session_id, request.session_epoch, by_topic_id=by_id)
         session.update(_requested_partitions(request, by_id), _forgotten_partitions(request, by_id))
-        if not session.partitions:
+        return self._continue(session, existing)
+
+    def resolve_steps(
+        self, request: FetchRequest, existing: Callable[[], int], *, by_id: bool, is_follower: bool
+    ) -> Generator[None, None, Resolved]:
+        """As `resolve`, in several steps."""
+        slices = _in_slices(_requested_partitions(request, by_id))
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            distinct: dict[PartitionKey, CachedPartition] = {}
+            for some in slices:
+                distinct.update(((topic, each.partition), CachedPartition(topic, each)) for topic, each in some)
+                yield
+            return self._begin(request, distinct, existing, by_id=by_id, is_follower=is_follower)
+        session = self.resume(request.session_id, request.session_epoch, by_topic_id=by_id)
+        for some in slices:
+            session.update(some, ())
+            yield
+        for forgotten in _in_slices(_forgotten_partitions(request, by_id)):
+            session.update((), forgotten)
+            yield
+        return self._continue(session, existing)
+
+    def _begin(
+        self,
+        request: FetchRequest,
+        partitions: dict[PartitionKey, CachedPartition],
+        existing: Callable[[], int],
+        *,
+        by_id: bool,
+        is_follower: bool,
+    ) -> Resolved:
+        if request.session_id != NO_SESSION:
             self.remove(request.session_id)
-            return None, (), False
-        return session, tuple(session.partitions.values()), True
+        created: FetchSession | None = None
+        if request.session_epoch != FINAL_EPOCH and not _is_excessive(partitions, existing):
+            created = self.create(len(partitions), privileged=is_follower, by_topic_id=by_id)
+        if created is not None:
+            created.partitions = partitions
+        return created, tuple(partitions.values()), False
+
+    def _continue(self, session: FetchSession, existing: Callable[[], int]) -> Resolved:
+        partitions = tuple(session.partitions.values())
+        if not partitions or _is_excessive(session.partitions, existing):
+            self.remove(session.session_id)
+            return None, partitions, False
+        return session, partitions, True
 
     def resume(self, session_id: int, epoch: int, *, by_topic_id: bool) -> FetchSession:
         """Find the session of an incremental request and advance its epoch.
@@ -256,6 +307,17 @@ class FetchSessionCache:
 
 def _eviction_rank(session: FetchSession) -> tuple[bool, int]:
     return (session.privileged, len(session.partitions))
+
+
+def _is_excessive(partitions: Collection[PartitionKey], existing: Callable[[], int]) -> bool:
+    """Whether a session would have so many more partitions than the cluster that no client needs it."""
+    return len(partitions) > PARTITIONS_PER_TURN and len(partitions) > existing() + PARTITIONS_PER_TURN
+
+
+def _in_slices(items: Iterable[T]) -> Iterator[tuple[T, ...]]:
+    remaining = iter(items)
+    while some := tuple(islice(remaining, PARTITIONS_PER_TURN)):
+        yield some
 
 
 def _requested_partitions(request: FetchRequest, by_id: bool) -> Iterable[tuple[TopicKey, Any]]:

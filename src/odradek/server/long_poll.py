@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from odradek.common.turns import in_turns
 from odradek.replica.waiters import DataWait
 from odradek.server.pending_response import PendingResponse
 
@@ -32,16 +33,7 @@ class LongPoll(PendingResponse):
         self._wait = self._wait_more()
 
     def _wait_more(self) -> DataWait:
-        fetch = self._fetch
-        fetch.responses.clear()  # keep no file open during the wait
-        wait = DataWait(
-            fetch.partitions,
-            missing_bytes=fetch.missing_bytes,
-            timeout_ms=max(0, fetch.deadline_ms - self._broker.clock.monotonic_ms()),
-            replica=fetch.is_follower,
-            committed_only=fetch.reads_committed,
-            wakes_on_high_watermark=fetch.wakes_on_high_watermark,
-        )
+        wait = _wait_for_data(self._broker, self._fetch)
         wait.future.add_done_callback(self._woken)
         return wait
 
@@ -51,8 +43,7 @@ class LongPoll(PendingResponse):
         fetch = self._fetch
         try:
             fetch.read()
-            is_late = self._broker.clock.monotonic_ms() >= fetch.deadline_ms
-            if not fetch.is_satisfied() and not is_late:
+            if not fetch.is_satisfied() and not fetch.is_late():
                 self._wait = self._wait_more()
                 return
             response = fetch.response()
@@ -72,3 +63,37 @@ class LongPoll(PendingResponse):
         if self._session is not None:
             self._session.unpark(self._respond_now)
         self._wait.wake()
+
+
+async def read_until_satisfied(broker: BrokerServices, fetch: PendingFetch) -> None:
+    """Wait and read again, in turns of the event loop, until a Fetch of very many partitions can be answered.
+
+    Data may come to a partition while others are read: as Kafka does, all are read once more when the wait has begun.
+    The connection begins no other request meanwhile.
+    """
+    broker.replicas.parked_fetch_count += 1
+    try:
+        while not fetch.is_satisfied() and not fetch.is_late():
+            wait = _wait_for_data(broker, fetch)
+            try:
+                await in_turns(fetch.read_steps())
+                if fetch.is_satisfied():
+                    return
+                await wait.future
+            finally:
+                wait.wake()
+            await in_turns(fetch.read_steps())
+    finally:
+        broker.replicas.parked_fetch_count -= 1
+
+
+def _wait_for_data(broker: BrokerServices, fetch: PendingFetch) -> DataWait:
+    fetch.responses.clear()  # keep no file open during the wait
+    return DataWait(
+        fetch.partitions,
+        missing_bytes=fetch.missing_bytes,
+        timeout_ms=max(0, fetch.deadline_ms - broker.clock.monotonic_ms()),
+        replica=fetch.is_follower,
+        committed_only=fetch.reads_committed,
+        wakes_on_high_watermark=fetch.wakes_on_high_watermark,
+    )

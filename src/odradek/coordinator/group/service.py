@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -49,8 +50,8 @@ from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
 from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
 from odradek.protocol.messages.offset_delete_request import OffsetDeleteRequest, OffsetDeleteRequestTopic
 from odradek.protocol.messages.offset_delete_response import OffsetDeleteResponse, OffsetDeleteResponseTopic
-from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
-from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponseGroup
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponseGroup, OffsetFetchResponseTopics
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
@@ -66,6 +67,7 @@ FOUND_PER_TURN = 1000
 SERVED_PER_TURN = 100
 # How many members leave, or offsets are deleted, in one step of a group.
 ENTRIES_PER_STEP = 1000
+STEP_LIMIT = 2 * ENTRIES_PER_STEP
 
 
 class RandomBits(Protocol):
@@ -365,12 +367,37 @@ class GroupCoordinator(ShardHost[Shard]):
         return producers
 
     async def offset_fetch(self, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
-        """One group of an OffsetFetch 1-10; errors are in the group's response."""
+        """One group of an OffsetFetch 1-10; errors are in the group's response.
+
+        Thousands of partitions are read in several steps, with other requests served in between.
+        """
         try:
-            shard = self.shard(group.group_id)
-            return await self._run(shard, lambda: shard.machine.commits.fetch(group, require_stable))
+            if group.topics is not None and sum(1 + len(each.partition_indexes) for each in group.topics) > STEP_LIMIT:
+                return await self._fetch_in_steps(group, group.topics, require_stable)
+            return await self._fetch_offsets(group, require_stable)
         except ApiError as error:
             return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
+
+    async def _fetch_offsets(self, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
+        shard = self.shard(group.group_id)
+        return await self._run(shard, lambda: shard.machine.commits.fetch(group, require_stable))
+
+    async def _fetch_in_steps(
+        self, group: OffsetFetchRequestGroup, topics: list[OffsetFetchRequestTopics], require_stable: bool
+    ) -> OffsetFetchResponseGroup:
+        answers = [OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id) for topic in topics]
+        for step in _steps_of(topics):
+            part = [
+                OffsetFetchRequestTopics(
+                    name=topics[place].name, topic_id=topics[place].topic_id, partition_indexes=indexes
+                )
+                for place, indexes in step
+            ]
+            found = await self._fetch_offsets(replace(group, topics=part), require_stable)
+            for (place, _), topic in zip(step, found.topics, strict=True):
+                answers[place].partitions += topic.partitions
+            await asyncio.sleep(0)
+        return OffsetFetchResponseGroup(group_id=group.group_id, topics=answers)
 
     async def offset_delete(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         """OffsetDelete 0, for topics and partitions that exist. Raises ApiError for the whole request.
@@ -485,6 +512,21 @@ class GroupCoordinator(ShardHost[Shard]):
 def _slices(whole: Sequence[T], size: int) -> Iterator[list[T]]:
     for start in range(0, len(whole), size):
         yield list(whole[start : start + size])
+
+
+def _steps_of(topics: Sequence[OffsetFetchRequestTopics]) -> Iterator[list[tuple[int, list[int]]]]:
+    """Parts of a request of about ENTRIES_PER_STEP partitions: (place of the topic, some of its partitions)."""
+    step: list[tuple[int, list[int]]] = []
+    left = ENTRIES_PER_STEP
+    for place, topic in enumerate(topics):
+        for indexes in _slices(topic.partition_indexes, ENTRIES_PER_STEP) if topic.partition_indexes else [[]]:
+            step.append((place, indexes))
+            left -= 1 + len(indexes)
+            if left <= 0:
+                yield step
+                step, left = [], ENTRIES_PER_STEP
+    if step:
+        yield step
 
 
 def _check_group_id(group_id: str | None) -> None:

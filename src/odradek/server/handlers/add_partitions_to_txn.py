@@ -67,7 +67,9 @@ async def _answer(context: RequestContext, requested: AddPartitionsToTxnTransact
     mirrors = context.broker.replicas.mirrors
     partitions: dict[TopicPartition, None] = {}
     refused: dict[TopicPartition, ErrorCode] = {}
+    await turns.spend()
     for topic in requested.topics:
+        await turns.spend()
         is_forbidden = not batched and not _may_write(context, topic.name)
         for number in topic.partitions:
             partitions[topic.name, number] = None
@@ -112,6 +114,7 @@ async def _results(
     for topic in topics:
         result = AddPartitionsToTxnTopicResult(name=topic.name)
         results.append(result)
+        await turns.spend()
         for number in topic.partitions:
             answer = AddPartitionsToTxnPartitionResult(
                 partition_index=number, partition_error_code=codes[topic.name, number]

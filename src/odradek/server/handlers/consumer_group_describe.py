@@ -16,11 +16,12 @@ from odradek.protocol.messages.consumer_group_describe_request import ConsumerGr
 from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse, DescribedGroup
 from odradek.server.authorization import GROUP_OPERATIONS, allowed_operations, is_listed
 from odradek.server.context import RequestContext
+from odradek.server.handlers.shared import may_on_groups
 
 
 async def handle(context: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
     """Describe each group in the order asked for."""
-    may = {name: context.authorize(AclOperation.DESCRIBE, AclResourceType.GROUP, name) for name in request.group_ids}
+    may = await may_on_groups(context, AclOperation.DESCRIBE, request.group_ids)
     requested = [name for name in request.group_ids if may[name]]
     groups = await context.broker.coordinator.describe_consumer_groups(requested)
     groups = [each if _may_know_topics(context, each) else _with_forbidden_topics(each) for each in groups]

@@ -8,15 +8,16 @@ Version notes: 2: flexible. 3: a message beside the error.
 from __future__ import annotations
 
 from odradek.common.errors import ErrorCode
-from odradek.metadata.acls import AclOperation, AclResourceType
+from odradek.metadata.acls import AclOperation
 from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
 from odradek.protocol.messages.delete_groups_response import DeletableGroupResult, DeleteGroupsResponse
 from odradek.server.context import RequestContext
+from odradek.server.handlers.shared import may_on_groups
 
 
 async def handle(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Delete each group that is empty."""
-    may = {name: context.authorize(AclOperation.DELETE, AclResourceType.GROUP, name) for name in request.groups_names}
+    may = await may_on_groups(context, AclOperation.DELETE, request.groups_names)
     refused = [
         DeletableGroupResult(group_id=name, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         for name, allowed in may.items()

@@ -18,11 +18,12 @@ from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequ
 from odradek.protocol.messages.describe_groups_response import DescribedGroup, DescribeGroupsResponse
 from odradek.server.authorization import GROUP_OPERATIONS, allowed_operations
 from odradek.server.context import RequestContext
+from odradek.server.handlers.shared import may_on_groups
 
 
 async def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describe each group in the order asked for."""
-    may = {name: context.authorize(AclOperation.DESCRIBE, AclResourceType.GROUP, name) for name in request.groups}
+    may = await may_on_groups(context, AclOperation.DESCRIBE, request.groups)
     requested = [name for name in request.groups if may[name]]
     groups = await context.broker.coordinator.describe_groups(requested, context.api_version)
     groups += [_refused(name) for name, allowed in may.items() if not allowed]

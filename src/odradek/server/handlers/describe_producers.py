@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine, Generator
+from typing import Any
+
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.topic_names import is_legal_topic_name
+from odradek.common.turns import Turns, first_step_at_once
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest
 from odradek.protocol.messages.describe_producers_response import (
@@ -14,16 +18,29 @@ from odradek.protocol.messages.describe_producers_response import (
 )
 from odradek.server.authorization import TOPIC_REFUSED, refusal
 from odradek.server.context import RequestContext
+from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 
 
-def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    """The active producers of each partition, as this replica knows them: leader or follower."""
+def handle(
+    context: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse | Coroutine[Any, Any, DescribeProducersResponse]:
+    """The active producers of each partition, as this replica knows them: leader or follower.
+
+    A partition that a topic of the request names again is answered once: its producers may be many.
+    """
+    return first_step_at_once(_respond(context, request))
+
+
+def _respond(
+    context: RequestContext, request: DescribeProducersRequest
+) -> Generator[None, None, DescribeProducersResponse]:
     image = context.broker.image
     response = DescribeProducersResponse()
+    turns = Turns(PARTITIONS_PER_TURN)
     for topic in request.topics:
         answers = []
         refused = refusal(context, AclOperation.READ, AclResourceType.TOPIC, topic.name)
-        for number in topic.partition_indexes:
+        for number in dict.fromkeys(topic.partition_indexes):
             answer = PartitionResponse(partition_index=number)
             answers.append(answer)
             try:
@@ -46,5 +63,9 @@ def handle(context: RequestContext, request: DescribeProducersRequest) -> Descri
                 ]
             except ApiError as error:
                 answer.error_code, answer.error_message = error.code, error.message
+            if turns.fill(1 + len(answer.active_producers)):
+                yield
         response.topics.append(TopicResponse(name=topic.name, partitions=answers))
+        if turns.fill():
+            yield
     return response

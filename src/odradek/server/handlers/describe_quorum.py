@@ -7,37 +7,21 @@ from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.topic_names import METADATA_TOPIC
+from odradek.common.turns import Turns
 from odradek.protocol.declare import NIL_UUID
 from odradek.protocol.messages.describe_quorum_request import DescribeQuorumRequest
+from odradek.protocol.messages.describe_quorum_request import TopicData as TopicRequest
 from odradek.protocol.messages.describe_quorum_response import DescribeQuorumResponse, PartitionData, TopicData
 from odradek.server.context import RequestContext
+from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 
 _FIRST_WITH_DIRECTORIES = 2
 
 
 async def handle(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """The quorum's one partition; any other is unknown."""
-    requested = [
-        (topic.topic_name, partition.partition_index) for topic in request.topics for partition in topic.partitions
-    ]
-    if requested != [(METADATA_TOPIC, 0)]:
-        return DescribeQuorumResponse(
-            error_message=None,
-            topics=[
-                TopicData(
-                    topic_name=topic.topic_name,
-                    partitions=[
-                        PartitionData(
-                            partition_index=partition.partition_index,
-                            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                            error_message=None,
-                        )
-                        for partition in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ],
-        )
+    if not _is_of_quorum(request.topics):
+        return await _unknown(request)
     try:
         response = await context.broker.controller.request(request, DescribeQuorumResponse, context)
     except ApiError as error:
@@ -48,4 +32,25 @@ async def handle(context: RequestContext, request: DescribeQuorumRequest) -> Des
             for partition in topic.partitions:
                 for replica in (*partition.current_voters, *partition.observers):
                     replica.replica_directory_id = NIL_UUID
+    return response
+
+
+def _is_of_quorum(topics: list[TopicRequest]) -> bool:
+    if len(topics) != 1 or len(topics[0].partitions) != 1:
+        return False
+    return (topics[0].topic_name, topics[0].partitions[0].partition_index) == (METADATA_TOPIC, 0)
+
+
+async def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    response, turns = DescribeQuorumResponse(error_message=None), Turns(PARTITIONS_PER_TURN)
+    for topic in request.topics:
+        answers: list[PartitionData] = []
+        response.topics.append(TopicData(topic_name=topic.topic_name, partitions=answers))
+        await turns.spend()
+        for partition in topic.partitions:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            answers.append(
+                PartitionData(partition_index=partition.partition_index, error_code=code, error_message=None)
+            )
+            await turns.spend()
     return response

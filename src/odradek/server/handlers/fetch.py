@@ -27,11 +27,12 @@ Not done: tiered storage.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Set
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Generator, Sequence, Set
+from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.metrics import Given
+from odradek.common.turns import in_slices, in_turns
 from odradek.protocol.codec import RecordsChunks
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import (
@@ -44,10 +45,17 @@ from odradek.protocol.messages.fetch_response import (
 from odradek.replica.partition import READ_COMMITTED
 from odradek.replica.partition_read import PartitionRead, nothing_of
 from odradek.server.authorization import check_may_read, may_act_as_broker
-from odradek.server.fetch_session_cache import NO_SESSION, CachedPartition, PartitionKey, TopicKey
+from odradek.server.fetch_session_cache import (
+    NO_SESSION,
+    PARTITIONS_PER_TURN,
+    CachedPartition,
+    FetchSession,
+    PartitionKey,
+    TopicKey,
+)
 from odradek.server.follower_fetch import FollowerFetch
 from odradek.server.log_creation import after_logs_created, logs_pending
-from odradek.server.long_poll import LongPoll
+from odradek.server.long_poll import LongPoll, read_until_satisfied
 from odradek.server.partition_errors import name_leader, set_fetch_error
 from odradek.server.preferred_replica import FIRST_WITH_RACK, redirect_to_preferred_replica
 
@@ -73,7 +81,7 @@ def _is_damage(error: ApiError | StorageError) -> bool:
 
 def handle(
     context: RequestContext, request: FetchRequest
-) -> FetchResponse | LongPoll | Coroutine[object, object, FetchResponse]:
+) -> FetchResponse | LongPoll | Coroutine[Any, Any, FetchResponse | LongPoll]:
     """Read the partitions; returns the response where that is enough data, else a long poll."""
     if context.broker.replicas.is_creating_logs and logs_pending(
         context, (topic.partitions for topic in request.topics)
@@ -81,17 +89,51 @@ def handle(
         if max(request.replica_id, request.replica_state.replica_id) >= 0:
             context.payer = None
         return after_logs_created(context, request, handle)
-    by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
-    try:
-        fetch = PendingFetch(context, request, by_id)
-    except ApiError as error:
-        return FetchResponse(error_code=error.code)
+    fetch = PendingFetch(context, request)
     if context.times is not None and fetch.is_follower:
         context.times.count_as_follower()
+    if _names_many(request):
+        return _handle_in_turns(context, fetch, is_resolved=False)
+    try:
+        fetch.resolve()
+    except ApiError as error:
+        return FetchResponse(error_code=error.code)
+    if fetch.is_long:
+        return _handle_in_turns(context, fetch, is_resolved=True)
+    return _read_or_wait(context, fetch)
+
+
+def _names_many(request: FetchRequest) -> bool:
+    """Whether the partitions of a request are resolved in several turns."""
+    count = len(request.topics) + len(request.forgotten_topics_data)
+    for topic in request.topics:
+        count += len(topic.partitions)
+    for forgotten in request.forgotten_topics_data:
+        count += len(forgotten.partitions)
+    return count > PARTITIONS_PER_TURN
+
+
+def _read_or_wait(context: RequestContext, fetch: PendingFetch) -> FetchResponse | LongPoll:
     fetch.read()
-    if fetch.is_satisfied() or request.max_wait_ms <= 0 or context.broker.replicas.parked_fetch_count >= MAX_PARKED:
+    if fetch.is_satisfied() or fetch.is_late() or context.broker.replicas.parked_fetch_count >= MAX_PARKED:
         return fetch.response()
     return LongPoll(context.broker, fetch)
+
+
+async def _handle_in_turns(
+    context: RequestContext, fetch: PendingFetch, *, is_resolved: bool
+) -> FetchResponse | LongPoll:
+    if not is_resolved:
+        try:
+            await in_turns(fetch.resolve_steps())
+        except ApiError as error:
+            return FetchResponse(error_code=error.code)
+    if not fetch.is_long:
+        return _read_or_wait(context, fetch)
+    await in_turns(fetch.read_steps())
+    if not fetch.is_satisfied() and context.broker.replicas.parked_fetch_count < MAX_PARKED:
+        await read_until_satisfied(context.broker, fetch)
+    return await in_turns(fetch.response_steps())
 
 
 class PendingFetch:
@@ -131,11 +173,8 @@ class PendingFetch:
         "wakes_on_high_watermark",
     )
 
-    def __init__(self, context: RequestContext, request: FetchRequest, by_id: bool) -> None:
-        """
-        Raises:
-            ApiError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH.
-        """
+    def __init__(self, context: RequestContext, request: FetchRequest) -> None:
+        """A request whose partitions are yet to be resolved."""
         self._context = context
         self._request = request
         self._image = context.broker.image
@@ -164,20 +203,54 @@ class PendingFetch:
             max_bytes = payer.max_fetch_bytes
         # A min_bytes above max_bytes can never be reached: every response would wait for max_wait_ms.
         self._max_bytes, self._min_bytes = max_bytes, min(request.min_bytes, max_bytes)
-        self.session, self._requested, self._is_incremental = context.broker.fetch_sessions.resolve(
-            request, by_id=by_id, is_follower=self._replica_id >= 0
-        )
+        self.session: FetchSession | None = None
+        self._requested: tuple[CachedPartition, ...] = ()
+        self._is_incremental = False
         # Only the first read acknowledges: a long poll may be read again long after its follower has died.
         self._is_first_read = True
         # Followers that serve consumers get an advanced high watermark at once, without waiting for data.
         serves_consumers = context.broker.replicas.selector is not None
-        self.wakes_on_high_watermark = self._replica_id >= 0 and serves_consumers and self.session is not None
+        self.wakes_on_high_watermark = self._replica_id >= 0 and serves_consumers
         self._selects_replica = self._replica_id < 0 and serves_consumers
         self._bytes_left, self._read_at_ms, self._read_ends_ms = max_bytes, 0, 0
         self.responses: list[tuple[CachedPartition, PartitionData]] = []
         self.partitions: list[Partition] = []
         self.size_bytes = 0
         self.respond_now = False
+
+    def resolve(self) -> None:
+        """Find the session and the partitions to read.
+
+        Raises:
+            ApiError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+        """
+        context = self._context
+        self.session, self._requested, self._is_incremental = context.broker.fetch_sessions.resolve(
+            self._request,
+            self._existing_partitions,
+            by_id=context.api_version >= _FIRST_WITH_TOPIC_IDS,
+            is_follower=self._replica_id >= 0,
+        )
+        self.wakes_on_high_watermark = self.wakes_on_high_watermark and self.session is not None
+
+    def resolve_steps(self) -> Generator[None, None, None]:
+        """As `resolve`, in several steps."""
+        context = self._context
+        self.session, self._requested, self._is_incremental = yield from context.broker.fetch_sessions.resolve_steps(
+            self._request,
+            self._existing_partitions,
+            by_id=context.api_version >= _FIRST_WITH_TOPIC_IDS,
+            is_follower=self._replica_id >= 0,
+        )
+        self.wakes_on_high_watermark = self.wakes_on_high_watermark and self.session is not None
+
+    def _existing_partitions(self) -> int:
+        return sum(len(topic.partitions) for topic in self._image.topics_by_name.values())
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is read in several turns. Followers are not: a broker has so many partitions, and skips most."""
+        return len(self._requested) > PARTITIONS_PER_TURN and (self._follower is None or self._is_unauthorized)
 
     def read(self) -> None:
         """Read every partition once, within the limits."""
@@ -199,6 +272,19 @@ class PendingFetch:
             data = PartitionData(partition_index=requested.partition_id, aborted_transactions=None)
             self.responses.append((requested, data))
             self._read_partition(requested, data, follower if is_first else None)
+
+    def read_steps(self) -> Generator[None, None, None]:
+        """As `read` of a request that `is_long`, in several steps: it acknowledges nothing, and skips no partition."""
+        partitions = self._requested
+        self._requested = partitions[:PARTITIONS_PER_TURN]
+        self.read()
+        self._requested = partitions
+        for slice_ in in_slices(partitions[PARTITIONS_PER_TURN:], PARTITIONS_PER_TURN):
+            yield
+            for requested in slice_:
+                data = PartitionData(partition_index=requested.partition_id, aborted_transactions=None)
+                self.responses.append((requested, data))
+                self._read_partition(requested, data, None)
 
     def _skips_unchanged(self, is_first: bool) -> FollowerFetch | None:
         """The follower whose partitions without news are skipped, as an incremental response omits them; else None.
@@ -333,6 +419,10 @@ class PendingFetch:
         """Whether the request can be answered now."""
         return self.respond_now or self.size_bytes >= self._min_bytes or not self.partitions
 
+    def is_late(self) -> bool:
+        """Whether it is answered now with the data that exists."""
+        return self._context.broker.clock.monotonic_ms() >= self.deadline_ms
+
     def response(self) -> FetchResponse:
         """The response with what was just read; in an incremental session, only the partitions that changed.
 
@@ -344,10 +434,29 @@ class PendingFetch:
             if throttle_ms:
                 return self._throttled(throttle_ms)
         response = FetchResponse(session_id=NO_SESSION if session is None else session.session_id)
+        self._respond_each(self.responses, response)
+        self._context.broker.metrics.fetched(self.size_bytes, is_follower=self.is_follower)
+        return response
+
+    def response_steps(self) -> Generator[None, None, FetchResponse]:
+        """As `response`, in several steps."""
+        responses, self.responses = self.responses, []
+        response = self.response()
+        if not response.throttle_time_ms:
+            for slice_ in in_slices(responses, PARTITIONS_PER_TURN):
+                self._respond_each(slice_, response)
+                yield
+        return response
+
+    def _respond_each(
+        self,
+        responses: Sequence[tuple[CachedPartition, PartitionData]],
+        response: FetchResponse,
+    ) -> None:
+        session, metrics = self.session, self._context.broker.metrics
         with_records: list[PartitionKey] = []
-        metrics = self._context.broker.metrics
         by_topic = metrics.replicated if self.is_follower else metrics.consumed
-        for requested, data in self.responses:
+        for requested, data in responses:
             must_respond = session is None or requested.must_respond(data)
             if not must_respond and self._is_incremental:
                 continue
@@ -363,8 +472,6 @@ class PendingFetch:
             _topic_of(response, requested.topic).partitions.append(data)
         if session is not None:
             session.move_to_end(*with_records)
-        metrics.fetched(self.size_bytes, is_follower=self.is_follower)
-        return response
 
     def _throttled(self, throttle_ms: int) -> FetchResponse:
         self._context.throttle(throttle_ms)

@@ -12,11 +12,12 @@ Not done: tiered storage, so -4 is -2, and -5 and -6 answer that there is none.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.turns import Turns, first_step_at_once
 from odradek.log.search import first_record_ms, search_timestamp
 from odradek.protocol.extras import (
     NO_RECORD_TIME,
@@ -33,6 +34,7 @@ from odradek.protocol.messages.list_offsets_response import (
 )
 from odradek.replica.partition import READ_COMMITTED
 from odradek.server.authorization import may_describe
+from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 from odradek.server.log_creation import after_logs_created, logs_pending
 
 if TYPE_CHECKING:
@@ -66,10 +68,19 @@ def handle(
         context, (topic.partitions for topic in request.topics)
     ):
         return after_logs_created(context, request, handle)
+    outcome = first_step_at_once(_answer_all(context, request))
+    if not isinstance(outcome, tuple):
+        return _search_later(context, outcome)
+    response, searches = outcome
+    return response if not searches else _search_all(context, response, searches)
+
+
+def _answer_all(context: RequestContext, request: ListOffsetsRequest) -> Generator[None, None, _Answered]:
+    """The response, and the searches that complete it."""
     searches: list[_Search] = []
     image = context.broker.image
-    twice, times = _duplicates(request), _OffsetTimes()
-    response = ListOffsetsResponse()
+    twice, times = (yield from _duplicates(request)), _OffsetTimes()
+    response, turns = ListOffsetsResponse(), Turns(PARTITIONS_PER_TURN)
     for topic in request.topics:
         answers = []
         is_forbidden = not may_describe(context, topic.name)
@@ -87,8 +98,12 @@ def handle(
                 answer.error_code = _code(error, context.api_version)
             if context.api_version < _FIRST_WITH_LEADER_EPOCH:
                 answer.leader_epoch = -1
+            if turns.fill():
+                yield
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    return response if not searches else _search_all(context, response, searches)
+        if turns.fill():
+            yield
+    return response, searches
 
 
 class _OffsetTimes:
@@ -113,13 +128,18 @@ def _time_of(partition: Partition, offset: int) -> int:
     return NO_RECORD_TIME if found is None else found
 
 
-def _duplicates(request: ListOffsetsRequest) -> set[tuple[str, int]]:
+def _duplicates(request: ListOffsetsRequest) -> Generator[None, None, set[tuple[str, int]]]:
+    turns = Turns(PARTITIONS_PER_TURN)
     seen: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
     for topic in request.topics:
+        if turns.fill():
+            yield
         for wanted in topic.partitions:
             key = (topic.name, wanted.partition_index)
             (twice if key in seen else seen).add(key)
+            if turns.fill():
+                yield
     return twice
 
 
@@ -156,6 +176,13 @@ class _Search:
     timestamps: TimestampSearch
     log: Log
     answer: ListOffsetsPartitionResponse
+
+
+_Answered = tuple[ListOffsetsResponse, list[_Search]]
+
+
+async def _search_later(context: RequestContext, answered: Coroutine[Any, Any, _Answered]) -> ListOffsetsResponse:
+    return await _search_all(context, *await answered)
 
 
 async def _search_all(

@@ -69,6 +69,8 @@ async def _authorized_part(
     by_id = context.api_version >= TOPIC_ID_VERSION
     topic = image.topics_by_id.get(requested.topic_id) if by_id else image.topic(requested.name)
     existing = OffsetCommitRequestTopic(name=requested.name)
+    if not requested.partitions:
+        await turns.spend()
     code = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     name = requested.name if topic is None else topic.name
     if group_refusal is not None:

@@ -38,6 +38,8 @@ async def handle(context: RequestContext, request: OffsetDeleteRequest) -> Offse
             topic, code = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         existing = OffsetDeleteRequestTopic(name=requested.name)
         known.append(existing)
+        if not requested.partitions:
+            await turns.spend()
         for each in requested.partitions:
             if topic is not None and each.partition_index in topic.partitions:
                 existing.partitions.append(each)

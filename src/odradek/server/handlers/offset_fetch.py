@@ -12,6 +12,7 @@ by id.
 from __future__ import annotations
 
 from odradek.common.errors import ErrorCode
+from odradek.common.turns import Turns
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.offset_fetch_request import (
@@ -29,6 +30,7 @@ from odradek.protocol.messages.offset_fetch_response import (
 )
 from odradek.server.authorization import is_listed, may_describe, refusal
 from odradek.server.context import RequestContext
+from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 
 TOP_LEVEL_ERROR_VERSION = 2
 BATCH_VERSION = 8
@@ -70,6 +72,7 @@ async def _fetch(
     requested = group.topics
     known: list[OffsetFetchRequestTopics] = []
     refused: dict[int, ErrorCode] = {}
+    turns = Turns(PARTITIONS_PER_TURN)
     for place, each in enumerate(requested):
         topic = image.topics_by_id.get(each.topic_id) if by_id else image.topic(each.name)
         if topic is None and by_id:
@@ -84,14 +87,17 @@ async def _fetch(
                     name=topic.name, topic_id=topic.topic_id, partition_indexes=each.partition_indexes
                 )
             )
+        await turns.spend()
     forward = OffsetFetchRequestGroup(group_id=group.group_id, topics=known)
     response = await context.broker.coordinator.offset_fetch(forward, require_stable)
     if response.error_code:
         return response
     found = iter(response.topics)
-    response.topics = [
-        _refused(each, refused[place]) if place in refused else next(found) for place, each in enumerate(requested)
-    ]
+    response.topics = []
+    for place, each in enumerate(requested):
+        answer = _refused(each, refused[place]) if place in refused else next(found)
+        response.topics.append(answer)
+        await turns.spend(1 + (len(answer.partitions) if place in refused else 0))
     return response
 
 

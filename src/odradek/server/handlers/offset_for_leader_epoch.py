@@ -8,7 +8,11 @@ Versions: 2 current leader epoch (KIP-320); 3 replica id; 4 flexible.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine, Generator
+from typing import Any
+
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.turns import Turns, first_step_at_once
 from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from odradek.protocol.messages.offset_for_leader_epoch_request import OffsetForLeaderEpochRequest
 from odradek.protocol.messages.offset_for_leader_epoch_response import (
@@ -18,12 +22,21 @@ from odradek.protocol.messages.offset_for_leader_epoch_response import (
 )
 from odradek.server.authorization import may_describe
 from odradek.server.context import RequestContext
+from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 
 
-def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+def handle(
+    context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse | Coroutine[Any, Any, OffsetForLeaderEpochResponse]:
     """The end of an epoch for each partition."""
+    return first_step_at_once(_respond(context, request))
+
+
+def _respond(
+    context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> Generator[None, None, OffsetForLeaderEpochResponse]:
     image = context.broker.image
-    response = OffsetForLeaderEpochResponse()
+    response, turns = OffsetForLeaderEpochResponse(), Turns(PARTITIONS_PER_TURN)
     is_node = context.is_allowed(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME)
     for topic in request.topics:
         answers = []
@@ -39,5 +52,9 @@ def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> Off
                 answer.leader_epoch, answer.end_offset = partition.end_offset_for_epoch(wanted.leader_epoch)
             except ApiError as error:
                 answer.error_code = error.code
+            if turns.fill():
+                yield
         response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+        if turns.fill():
+            yield
     return response

@@ -5,7 +5,8 @@ acks=0 gets no response; the broker closes its connection where a batch fails, t
 answered after the append, acks=-1 when all in-sync replicas have the batch, or with REQUEST_TIMED_OUT after timeout_ms.
 `handle` appends at once, in the order of the requests; later requests of the connection run while this one waits for
 replicas. A batch that takes long to validate, or is recompressed (compression.type), is prepared off the event loop,
-and appended before every batch that was sent later for its partition.
+and appended before every batch that was sent later for its partition. Many batches are appended in several turns of the
+loop, in which other connections are served; this one waits.
 
 Versions: 3 format v2 only; 7 zstd (KIP-110); 8 record errors (KIP-467); 9 flexible; 10 the current leader with
 NOT_LEADER_OR_FOLLOWER (KIP-951); 12 partitions join a transaction by this request (KIP-890); 13 topic ids (KIP-516).
@@ -20,11 +21,12 @@ Permissions: Write on the topic, checked before the topic's existence, and Write
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.topic_names import INTERNAL_TOPICS
+from odradek.common.turns import Turns, first_step_at_once, in_turns
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import (
@@ -33,7 +35,7 @@ from odradek.protocol.messages.produce_response import (
     TopicProduceResponse,
 )
 from odradek.record.batch import HEADER_BYTES, BatchHeader
-from odradek.record.validation import TooLongForLoopError, admit, is_long_walk
+from odradek.record.validation import ON_LOOP_RECORDS, TooLongForLoopError, admit, is_long_walk
 from odradek.server.acknowledgement import Acknowledgement, Waiting
 from odradek.server.handlers.shared import ADMIN_CLIENT_ID
 from odradek.server.log_creation import after_logs_created, logs_pending
@@ -53,6 +55,11 @@ _NONE_VERIFIED: Verified = {}
 # To read a member of an enumeration takes longer than to read a name of the module.
 _WRITE, _TOPIC = AclOperation.WRITE, AclResourceType.TOPIC
 _FIRST_WITH_TOPIC_IDS = 13
+# The work of one turn of the event loop, in records that are validated: about 10 ms. An append takes as long as 50 of
+# them, a decompression as long as 300, a refusal as long as 10.
+RECORDS_PER_TURN = 10_000
+AT_ONCE = 5  # so many batches are appended in one turn, whatever they hold
+APPEND, DECOMPRESSION, CHECKSUMMED_BYTES, DECOMPRESSED_BYTES, REFUSAL = 50, 300, 512, 64, 10
 
 
 def handle(
@@ -66,16 +73,25 @@ def handle(
     if request.transactional_id is not None and context.is_allowed(
         AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id
     ):
-        unverified = find_unverified(context, request)
+        unverified = first_step_at_once(find_unverified(context, request))
         if unverified:
             return _verify_and_append(context, request, unverified)
-    return _Appends(context, request).run()
+    return first_step_at_once(_Appends(context, request).run())
 
 
 class _Appends:
     """The appends of one request, with each partition's response and the futures that it waits for."""
 
-    __slots__ = ("_acks", "_context", "_image", "_request", "_response", "_unverified_error", "_verified", "_waiting")
+    __slots__ = (
+        "_acks",
+        "_context",
+        "_image",
+        "_request",
+        "_response",
+        "_unverified_error",
+        "_verified",
+        "_waiting",
+    )
 
     def __init__(self, context: RequestContext, request: ProduceRequest, verified: Verified = _NONE_VERIFIED) -> None:
         """`verified` has the coordinator's result for each partition that was verified."""
@@ -93,9 +109,10 @@ class _Appends:
         elif not context.authorize(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id):
             self._unverified_error = _TRANSACTIONAL_ID_DENIED
 
-    def run(self) -> ProduceResponse | Acknowledgement | None:
+    def run(self) -> Generator[None, None, ProduceResponse | Acknowledgement | None]:
         """Append each partition's batch; an error of one partition does not affect the others."""
         response, image = self._response, self._image
+        turns = Turns(RECORDS_PER_TURN) if self._is_long() else None
         by_id = self._context.api_version >= _FIRST_WITH_TOPIC_IDS
         for topic in self._request.topic_data:
             name: str | None = topic.name
@@ -114,14 +131,25 @@ class _Appends:
                     self._append(self._find(topic, name, data), data.records, partition_response)
                 except (ApiError, StorageError) as error:
                     self._set_error(partition_response, name or "", error)
+                if turns is not None and turns.fill(_work(data.records)):
+                    yield
             response.responses.append(
                 TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partition_responses)
             )
+            if turns is not None and turns.fill():
+                yield
         if self._acks == 0:
             return None
         if not self._waiting:
             return response
         return Acknowledgement(response, self._waiting, self._request, self._context)
+
+    def _is_long(self) -> bool:
+        """Whether the batches may take more than one turn of the event loop."""
+        topics = self._request.topic_data
+        if len(topics) == 1:
+            return len(topics[0].partition_data) > AT_ONCE
+        return len(topics) > AT_ONCE or sum(len(topic.partition_data) for topic in topics) > AT_ONCE
 
     def _find(self, topic: TopicProduceData, name: str | None, data: PartitionProduceData) -> Partition:
         replicas, records = self._context.broker.replicas, data.records
@@ -208,10 +236,23 @@ class _Appends:
         set_produce_error(self._context, self._response, partition_response, topic, error)
 
 
+def _work(records: Any) -> int:
+    """About how long the validation of a batch on the event loop and its append take, in records."""
+    if records is None or len(records) < HEADER_BYTES:
+        return REFUSAL
+    header = BatchHeader.read(records)
+    count = min(max(0, header.record_count), ON_LOOP_RECORDS)
+    if header.compression:
+        return APPEND + DECOMPRESSION + count + len(records) // DECOMPRESSED_BYTES
+    return APPEND + count + len(records) // CHECKSUMMED_BYTES
+
+
 async def _verify_and_append(
-    context: RequestContext, request: ProduceRequest, unverified: list[Unverified]
-) -> ProduceResponse | None:
+    context: RequestContext,
+    request: ProduceRequest,
+    unverified: list[Unverified] | Coroutine[Any, Any, list[Unverified]],
+) -> ProduceResponse | Acknowledgement | None:
     """Verify the partitions with the transaction coordinator, then append."""
-    verified = await verify(context, request, unverified)
-    outcome = _Appends(context, request, verified).run()
-    return await outcome if isinstance(outcome, Acknowledgement) else outcome
+    found = unverified if isinstance(unverified, list) else await unverified
+    verified = await verify(context, request, found) if found else _NONE_VERIFIED
+    return await in_turns(_Appends(context, request, verified).run())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.turns import Turns
 from odradek.coordinator.transaction.connections import Arrival
 from odradek.coordinator.transaction.machine import BUMPS_EPOCH, Request
+from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.metadata.model import Endpoint
 
 if TYPE_CHECKING:
@@ -52,6 +55,16 @@ def fenced_code(code: ErrorCode, api_version: int, first_version: int) -> ErrorC
     if code is ErrorCode.PRODUCER_FENCED and api_version < first_version:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
+
+
+async def may_on_groups(context: RequestContext, operation: AclOperation, group_ids: Iterable[str]) -> dict[str, bool]:
+    """Whether the client may do this with each group, in the order of the names."""
+    turns, may = Turns(PARTITIONS_PER_TURN), {}
+    for group_id in group_ids:
+        if group_id not in may:
+            may[group_id] = context.authorize(operation, AclResourceType.GROUP, group_id)
+        await turns.spend()
+    return may
 
 
 def transaction_request(

@@ -58,6 +58,8 @@ async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Tx
     for topic in requested:
         merged = TxnOffsetCommitResponseTopic(name=topic.name)
         response.topics.append(merged)
+        if not topic.partitions:
+            await turns.spend()
         for wanted in topic.partitions:
             index = wanted.partition_index
             result = TxnOffsetCommitResponsePartition(partition_index=index, error_code=codes[topic.name, index])
@@ -81,6 +83,8 @@ async def _authorized_part(
     elif not may_read(context, requested.name):
         topic, code = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     found = TxnOffsetCommitRequestTopic(name=requested.name)
+    if not requested.partitions:
+        await turns.spend()
     for each in requested.partitions:
         if topic is not None and each.partition_index in topic.partitions:
             found.topic_id = topic.topic_id

@@ -1,4 +1,8 @@
-"""The task of a handler that is a coroutine: it also sends the response, without another iteration of the loop."""
+"""The task of a handler that is a coroutine: it also sends the response, without another iteration of the loop.
+
+A coroutine may return a `PendingResponse`: what must be in the order of the requests is done, and the connection begins
+the next request while this one waits.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.server.network.long_messages import encode_and_send, is_long
 from odradek.server.network.request_failures import failure_response
+from odradek.server.pending_response import PendingResponse
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -37,7 +42,9 @@ async def run_and_respond(
     finally:
         if not route.overlapping:
             requests.is_exclusive = False
-    if response is not None and is_long(response) and not connection.is_closing:
+    if isinstance(response, PendingResponse):
+        requests.wait_for(slot, context, route, response)
+    elif response is not None and is_long(response) and not connection.is_closing:
         # A task of its own: with the end of this one the memory of the request is free.
         dispatcher.start_task(encode_and_send(connection, slot, context, route, response))
     else:

@@ -21,16 +21,33 @@ if TYPE_CHECKING:
 # Requests of at least so many bytes, and responses of so many elements, may take more than a turn's time.
 IN_STEPS_BYTES = 64 * 1024
 IN_STEPS_ELEMENTS = 1000
+# The results of `_lists_of`.
+_LISTS: dict[type, tuple[str, ...]] = {}
 
 
 def is_long(response: Message) -> bool:
-    """Whether a response has a list of very many elements."""
-    for spec in response.FIELDS:
-        if spec.wire_type == "array":
-            items = getattr(response, spec.name)
-            if items is not None and len(items) > IN_STEPS_ELEMENTS:
-                return True
-    return False
+    """Whether a response has lists of very many elements, in themselves or in their elements."""
+    count = 0
+    for name in _lists_of(type(response)):
+        items = getattr(response, name)
+        if not items:
+            continue
+        count += len(items)
+        if count > IN_STEPS_ELEMENTS:
+            return True
+        for nested in _lists_of(type(items[0])):
+            for item in items:
+                count += len(getattr(item, nested) or ())
+    return count > IN_STEPS_ELEMENTS
+
+
+def _lists_of(kind: type) -> tuple[str, ...]:
+    """The names of the fields of a message that are lists; () for other types."""
+    found = _LISTS.get(kind)
+    if found is None:
+        fields = kind.FIELDS if issubclass(kind, Message) else ()
+        found = _LISTS[kind] = tuple(spec.name for spec in fields if spec.wire_type == "array")
+    return found
 
 
 async def decode_and_handle(

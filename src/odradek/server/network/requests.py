@@ -2,7 +2,8 @@
 
 A handler that is a plain function decides at once. It returns its response, or a `PendingResponse` if it waits for an
 acknowledgement or new data; the connection may begin the next request meanwhile. While a handler that is a coroutine
-runs, the connection begins no other request, as a muted channel in Kafka. `Connection` decides when to begin the next.
+runs, the connection begins no other request, as a muted channel in Kafka; a coroutine may return a `PendingResponse`,
+too. `Connection` decides when to begin the next.
 """
 
 from __future__ import annotations
@@ -154,12 +155,19 @@ class Requests:
         """Reserve the place of a pending response; returns the task of a coroutine, None for a `PendingResponse`."""
         slot = self.responses.place()
         if isinstance(outcome, PendingResponse):
-            self._pending[outcome] = None
-            outcome.when_ended(partial(self._pending_ended, slot, context, route))
+            self.wait_for(slot, context, route, outcome)
             return None
         self.is_exclusive = not route.overlapping
         work = run_and_respond(self._connection, self._dispatcher, slot, context, route, outcome)
         return self._dispatcher.start_task(work)
+
+    def wait_for(self, slot: ResponseSlot, context: RequestContext, route: Route, pending: PendingResponse) -> None:
+        """Send a pending response in its place when it ends; cancel it if the connection is closing."""
+        if self._connection.is_closing:
+            pending.cancel()
+            return
+        self._pending[pending] = None
+        pending.when_ended(partial(self._pending_ended, slot, context, route))
 
     def _pending_ended(
         self, slot: ResponseSlot, context: RequestContext, route: Route, pending: PendingResponse

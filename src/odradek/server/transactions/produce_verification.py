@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.turns import Turns
 from odradek.log.producer_state import NOT_REQUIRED, ProducerState, Verification
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.produce_request import ProduceRequest
@@ -25,16 +26,20 @@ Unverified = tuple["Partition", BatchHeader]
 _FIRST_ABORTABLE = 11
 _FIRST_ADDING = 12
 _FIRST_WITH_TOPIC_IDS = 13
+HEADERS_PER_TURN = 2000
 
 
-def find_unverified(context: RequestContext, request: ProduceRequest) -> list[Unverified]:
+def find_unverified(context: RequestContext, request: ProduceRequest) -> Generator[None, None, list[Unverified]]:
     """The partitions whose log has no open transaction for the batch, with the headers of the batches.
 
     Partitions to which the client may not write are omitted: its request must not add them to a transaction.
     """
     found = []
     image, by_id = context.broker.image, context.api_version >= _FIRST_WITH_TOPIC_IDS
+    turns = Turns(HEADERS_PER_TURN)
     for topic in request.topic_data:
+        if turns.fill():
+            yield
         known = image.topics_by_id.get(topic.topic_id) if by_id else image.topic(topic.name)
         if known is None or not context.is_allowed(AclOperation.WRITE, AclResourceType.TOPIC, known.name):
             continue
@@ -43,6 +48,8 @@ def find_unverified(context: RequestContext, request: ProduceRequest) -> list[Un
             header = None if partition is None else _header_to_verify(partition, wanted.records)
             if partition is not None and header is not None:
                 found.append((partition, header))
+            if turns.fill():
+                yield
     return found
 
 
