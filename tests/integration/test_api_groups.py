@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
 from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
@@ -266,6 +267,32 @@ def test_find_coordinator(node: Node, first: Member) -> None:
     }
     unknown = FindCoordinatorRequest(key_type=9, coordinator_keys=["x"])
     assert name_of(one(first.request(ApiKey.FIND_COORDINATOR, 6, unknown).coordinators).error_code) == "INVALID_REQUEST"
+
+
+def test_an_offset_fetch_that_names_a_member_checks_its_epoch(first: Member) -> None:
+    """KIP-848: with topics or for all, a member in an older epoch must not begin at offsets of others."""
+    topic = first.create_topic()
+    joining = ConsumerGroupHeartbeatRequest(
+        group_id=first.group,
+        member_id="m",
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[topic],
+        topic_partitions=[],
+    )
+    epoch = first.request_until_loaded(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining).member_epoch
+
+    def fetch(member_id: str, member_epoch: int, *, all_topics: bool) -> str:
+        topics = None if all_topics else [OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
+        group = OffsetFetchRequestGroup(
+            group_id=first.group, member_id=member_id, member_epoch=member_epoch, topics=topics
+        )
+        answer = first.request_until_loaded(ApiKey.OFFSET_FETCH, 9, OffsetFetchRequest(groups=[group]))
+        return name_of(one(answer.groups).error_code)
+
+    for all_topics in (False, True):
+        assert fetch("m", epoch, all_topics=all_topics) == "NONE"
+        assert fetch("m", epoch + 1, all_topics=all_topics) == "STALE_MEMBER_EPOCH"
+        assert fetch("other", epoch, all_topics=all_topics) == "UNKNOWN_MEMBER_ID"
 
 
 @only_ours

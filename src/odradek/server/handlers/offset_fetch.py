@@ -88,7 +88,9 @@ async def _fetch(
                 )
             )
         await turns.spend()
-    forward = OffsetFetchRequestGroup(group_id=group.group_id, topics=known)
+    forward = OffsetFetchRequestGroup(
+        group_id=group.group_id, member_id=group.member_id, member_epoch=group.member_epoch, topics=known
+    )
     response = await context.broker.coordinator.offset_fetch(forward, require_stable)
     if response.error_code:
         return response
