@@ -61,7 +61,7 @@ def test_errors_are_json_with_the_option(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "topic", "bootstrap"), [("a-b", "t", "b:1"), ("a", "t t", "b:1"), ("a", "t", '"')])
 def test_invalid_names_of_projects(tmp_path: Path, name: str, topic: str, bootstrap: str) -> None:
-    with pytest.raises(PipelineError, match="is no "):
+    with pytest.raises(PipelineError, match="is not a "):
         init(name, tmp_path, bootstrap=bootstrap, topic=topic)
     assert list(tmp_path.iterdir()) == []
 
@@ -207,7 +207,7 @@ def test_flows_of_one_name_have_checkpoints_of_their_own(tmp_path: Path) -> None
     ("given", "said"),
     [
         ({}, "no rule"),
-        ({"count": {"a b": "x"}}, "is no name"),
+        ({"count": {"a b": "x"}}, "is not a name"),
         ({"count": {"a": " "}}, "has no condition"),
         ({"count": {"a": "x"}, "drop": {"a": "y"}}, "two expectations are named a"),
     ],
