@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -207,6 +208,10 @@ def test_every_decoder_over_every_log_ends_in_clear_lines(
             assert not said
             continue
         (line,) = said
+        if form == "--json":
+            refused = json.loads(line)
+            assert refused["exit_code"] == errors.FAILED
+            line = f"odradek: {refused['error']}"
         assert re.match(
             rf"odradek: {re.escape(str(path))}: [\d,]+ of [\d,]+ records are none of {DECODERS[decoder]} and were read "
             r"without the decoder; the first, at offset \d+: [a-zA-Z]",

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from odradek.cli.errors import FAILED, NOT_FOUND, USAGE, CliError
-from odradek.cli.output import say_on_stderr
+from odradek.cli.errors import FAILED, NOT_FOUND, USAGE, CliError, report
 
 if TYPE_CHECKING:
     from odradek.cli.log_files import DumpOptions
@@ -75,7 +74,7 @@ def dump_log(
     if not verify_index_only:
         text = _Text(content=print_data_log or decoder is not None, metadata=not skip_record_metadata)
         output = _Json() if as_json else text
-    damages = sum(_dump(path, options, output) for path in _expanded(paths))
+    damages = sum(_dump(path, options, output, as_json=as_json) for path in _expanded(paths))
     if damages:
         raise typer.Exit(FAILED)
 
@@ -107,8 +106,8 @@ def _expanded(paths: list[Path]) -> list[Path]:
     return found
 
 
-def _dump(path: Path, options: DumpOptions, output: _Output) -> int:
-    """Print a file; returns the number of damaged places."""
+def _dump(path: Path, options: DumpOptions, output: _Output, *, as_json: bool) -> int:
+    """Print a file; returns the number of damaged places. Each is a line on standard error."""
     from odradek.cli.log_files import Damage, read_entries
 
     damages = 0
@@ -118,9 +117,8 @@ def _dump(path: Path, options: DumpOptions, output: _Output) -> int:
             if isinstance(entry, Damage):
                 damages += 1
                 sys.stdout.flush()
-                say_on_stderr(
-                    f"odradek: {path}: damaged {entry}" if entry.position is not None else f"odradek: {path}: {entry}"
-                )
+                what = f"damaged {entry}" if entry.position is not None else str(entry)
+                report(CliError(f"{path}: {what}"), sys.stderr, as_json=as_json)
             else:
                 output.show(path, entry)
     except FileNotFoundError:
