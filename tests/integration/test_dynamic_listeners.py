@@ -26,7 +26,7 @@ from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic, produce_all, read_all
 from tests.support.nodes.certificates import Certificates
 from tests.support.nodes.cluster import Cluster, await_in_sync, topic_at
-from tests.support.nodes.node import Node, free_port
+from tests.support.nodes.node import Node, accepts, free_port
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.only_ours
@@ -55,14 +55,6 @@ def change(
     except KafkaException as error:
         return str(error.args[0].str())
     return ""
-
-
-def accepts(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 10).close()
-    except ConnectionRefusedError:
-        return False
-    return True
 
 
 def at(port: int) -> str:

@@ -18,7 +18,7 @@ from tests.support.clients.confluent import produce_all
 from tests.support.clients.wire import Wire
 from tests.support.disks.file_system import read_only
 from tests.support.nodes.cluster import Cluster, metadata
-from tests.support.nodes.node import Node
+from tests.support.nodes.node import Node, accepts
 from tests.support.waiting import eventually
 
 WAIT_S = 90
@@ -84,6 +84,25 @@ def test_a_stop_waits_for_no_topic_that_somebody_asked_for(tmp_path: Path) -> No
                 time.sleep(0.2)
             assert broker.process is not None and broker.process.poll() == 0
         assert "Traceback" not in broker.log_text()
+
+
+def test_a_start_that_waits_for_the_quorum_is_stopped_in_good_order(tmp_path: Path) -> None:
+    """Kept waiting, it would end after a minute with an error; a container runtime kills it after ten seconds."""
+    with Cluster(tmp_path, brokers=1, controllers=1) as cluster:
+        (broker,), (controller,) = cluster.brokers, cluster.controllers
+        broker.stop()
+        controller.kill()
+        broker.launch()
+        assert broker.process is not None
+        eventually(lambda: accepts(broker.plan.port))
+        broker.process.send_signal(signal.SIGTERM)
+        assert broker.process.wait(WAIT_S) == 0, broker.log_text()[-2000:]
+        assert "stopped before the start was complete" in broker.log_text()
+        assert "Traceback" not in broker.log_text()
+        broker.process = None
+        controller.start()
+        broker.start()
+        metadata(broker)
 
 
 def test_time_alone_makes_a_snapshot(tmp_path: Path) -> None:

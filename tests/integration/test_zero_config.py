@@ -97,6 +97,15 @@ def test_a_taken_port_says_how_to_take_another(taken_offset: int, tmp_path: Path
             5,
             "controller.quorum.voters or controller.quorum.bootstrap.servers is missing: name the quorum",
         ),
+        (["--override", "node.id=x"], 5, "node.id=x: must be a number"),
+        (
+            [
+                *("--override", "process.roles=broker", "--override", "listeners=PLAINTEXT://:1"),
+                *("--override", "controller.quorum.bootstrap.servers=127.0.0.1:1"),
+            ],
+            5,
+            "process.roles=broker: a node without the controller role joins a cluster that exists",
+        ),
         (["--override", "process.roles=king"], 5, "process.roles=king: must be one of broker, controller"),
         (["--port", "9292", "--override", "listeners=A://:1"], 2, "--port is for a node without a file"),
         (["--port", "9292", "--config", "a.properties"], 2, "--port is for a node without a file"),

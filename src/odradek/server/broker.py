@@ -451,12 +451,14 @@ class Broker:
         """Take a step of the start that a failed node would never end."""
         task = asyncio.get_running_loop().create_task(step)
         waits: set[asyncio.Future[Any]] = {task, self.failure}
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise self.failure.result()
+            await task
+        finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            raise self.failure.result()
-        await task
 
     # -- stopping -----------------------------------------------------------------------------------------------
 

@@ -86,7 +86,9 @@ def zero_config(overrides: Mapping[str, str]) -> dict[str, str]:
     if "controller" in roles and not has_quorum:
         address = _controller_address(properties)
         if address:
-            properties["controller.quorum.voters"] = f"{properties['node.id']}@{address}"
+            node_id = properties["node.id"]
+            # What is wrong with the id is said once, too.
+            properties["controller.quorum.voters"] = f"{node_id if node_id.isdecimal() else 1}@{address}"
     return properties
 
 

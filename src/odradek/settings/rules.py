@@ -156,7 +156,7 @@ def check_quorum(values: Mapping[str, Value]) -> list[str]:
         host, _, port = entry.rpartition(":")
         if not host or not parse_natural(port, 65535):
             problems.append(f"controller.quorum.bootstrap.servers: {entry!r} must be host:port")
-    if voters and not problems:
+    if voters and not problems and node_id is not None:
         if "controller" in roles and node_id not in voters:
             known = ", ".join(map(str, voters))
             problems.append(f"node.id={node_id}: a controller must be among controller.quorum.voters ({known})")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from tests.support.clients.api_calls import Calls
 from tests.support.clients.matrix_requests import MISSING_ID, asked_of
 from tests.support.clients.needed_operations import commit_of
 from tests.support.nodes.apache_kafka import ApacheKafka
-from tests.support.nodes.node import Node, free_port
+from tests.support.nodes.node import Node, accepts, free_port
 from tests.support.waiting import eventually
 
 NAMES = ("x", "y", "z")
@@ -369,13 +369,6 @@ def matrix_of(node: Node | ApacheKafka) -> list[str]:
     with node:
         eventually(lambda: accepts(ports["broker"]))
         return list(Matrix(ports).lines())
-
-
-def accepts(port: int) -> bool:
-    """Whether somebody listens there."""
-    with suppress(ConnectionRefusedError), Calls(port):
-        return True
-    return False
 
 
 def recorded() -> list[str]:

@@ -31,6 +31,15 @@ def silent_port() -> Iterator[int]:
         yield sock.getsockname()[1]
 
 
+def accepts(port: int) -> bool:
+    """Whether a process of this machine accepts connections there."""
+    try:
+        socket.create_connection(("127.0.0.1", port), 10).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
 class Node(ServerProcess):
     """`odradek broker` over a directory; ports stay the same over restarts, as clients expect.
 

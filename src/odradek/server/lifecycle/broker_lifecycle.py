@@ -192,7 +192,10 @@ class BrokerLifecycle:
 
     def _timeout_message(self, why: str) -> str:
         limit_ms = self._config.registration_timeout_ms
-        return f"{why} within initial.broker.registration.timeout.ms ({limit_ms}): is the quorum up?"
+        return (
+            f"{why} within initial.broker.registration.timeout.ms ({limit_ms}): is the quorum up?"
+            "; check that a majority of its voters runs, and that this node reaches them"
+        )
 
     def skip_controlled_shutdown(self) -> None:
         """Shut down without waiting from now on: if the whole cluster stops, there is no other broker to wait for."""

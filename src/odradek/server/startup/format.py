@@ -248,6 +248,13 @@ def ensure_formatted(
     """
     if any(read_meta_properties(disk, directory) for directory in storage_directories(settings)):
         return False
+    if "controller" not in settings.roles and not settings.values["controller.quorum.voters"]:
+        raise ConfigError(
+            [
+                "process.roles=broker: a node without the controller role joins a cluster that exists, and has a"
+                " configuration file; format it first: odradek storage format --cluster-id ID --config FILE"
+            ]
+        )
     options = FormatOptions(standalone=not settings.values["controller.quorum.voters"])
     cluster_id = uuid_text(random_id(random)) if cluster_id is None else cluster_id
     format_storage(disk, settings, cluster_id, options, random=random, now_ms=now_ms)

@@ -92,7 +92,9 @@ async def _serve(settings: BrokerSettings) -> int:
         )
         long_lived = GarbageCollection(lambda: broker.log_manager.log_count)
         long_lived.begin()
-        await broker.start()
+        if not await _start(broker, stop_requested):
+            _log.info("stopped before the start was complete", node_id=settings.node_id)
+            return 0
         started.append(broker)
         long_lived.freeze()
         warn_of_internal_topics(broker)
@@ -118,6 +120,21 @@ async def _serve(settings: BrokerSettings) -> int:
         return 1
     finally:
         disk.close()
+
+
+async def _start(broker: Broker, stop_requested: asyncio.Event) -> bool:
+    """Start a node; returns False if a stop was requested before the end. Raises as `Broker.start`."""
+    starting = asyncio.ensure_future(broker.start())
+    stopping = asyncio.ensure_future(stop_requested.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if starting.done():
+        starting.result()
+        return True
+    starting.cancel()  # which stops what has started
+    with contextlib.suppress(asyncio.CancelledError):
+        await starting
+    return False
 
 
 async def _drain_on_signal(broker: Broker, signalled: asyncio.Event) -> None:
