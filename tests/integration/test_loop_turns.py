@@ -20,16 +20,18 @@ from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-from tests.support.clients.api_calls import LOADING, fresh_name
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.support.clients.api_calls import LOADING, Calls, batch, fetch_request, fetch_topic, fresh_name
 from tests.support.clients.canary import Canary
 from tests.support.clients.wire import Wire
 from tests.support.nodes.node import Node
 from tests.support.waiting import PATIENCE_S
 
 # The longest wait, in the node's own processor seconds, however busy the machine is.
-LONGEST_WAIT_S = 8.0
+LONGEST_WAIT_S = 1.0
 MEMORY_BYTES = 400 * 2**20
 TOPICS = [f"{letter * 200}-{number}" for letter in "ab" for number in range(100)]
 HOSTILE = {
@@ -143,7 +145,7 @@ def frame_of(api_key: ApiKey, version: int, request: Any) -> bytes:
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
-def dearest_turn_s(node: Node, frames: Iterable[bytes]) -> float:
+def dearest_turn_s(node: Node, frames: Iterable[bytes], limit_s: float = DEAREST_TURN_S) -> float:
     """The longest time, in seconds of a processor, for which the node served no other; of the best of some tries.
 
     A step that is too long is so in each try. A canary that only came late to read its answer is not.
@@ -156,13 +158,18 @@ def dearest_turn_s(node: Node, frames: Iterable[bytes]) -> float:
         assert len(answer) > 50
         assert canary.answers
         dearest = min(dearest, canary.longest_wait_s)
-        if dearest < DEAREST_TURN_S:
+        if dearest < limit_s:
             break
     return dearest
 
 
-@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_other_clients_are_served_while_thousands_of_topics_are_created(own_node: Node, count: int) -> None:
+# The metadata of the topics of one request is published in one turn.
+@pytest.mark.parametrize(
+    ("count", "limit_s"), [(1_000, DEAREST_TURN_S), pytest.param(10_000, 0.5, marks=pytest.mark.slow)]
+)
+def test_other_clients_are_served_while_thousands_of_topics_are_created(
+    own_node: Node, count: int, limit_s: float
+) -> None:
     def frames() -> Iterator[bytes]:
         for attempt in range(3):
             topics = [
@@ -171,7 +178,7 @@ def test_other_clients_are_served_while_thousands_of_topics_are_created(own_node
             ]
             yield frame_of(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics, timeout_ms=120_000))
 
-    assert dearest_turn_s(own_node, frames()) < DEAREST_TURN_S
+    assert dearest_turn_s(own_node, frames(), limit_s) < limit_s
     with Wire(own_node.port) as wire:
         made = wire.request(ApiKey.METADATA, 12, MetadataRequest(topics=None)).topics
     assert {f"0-{number}" for number in range(count)} <= {topic.name for topic in made}
@@ -190,6 +197,25 @@ def test_others_are_served_while_metadata_of_very_many_names_is_asked(own_node: 
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
     frame = frame_of(ApiKey.METADATA, 12, request)
     assert dearest_turn_s(own_node, [frame] * 3) < DEAREST_TURN_S
+
+
+def test_others_are_served_while_one_partition_is_named_thousands_of_times(own_node: Node) -> None:
+    """A Produce, a Fetch and ListOffsets of this form once held the loop for 4.1, 3.0 and 1.6 processor seconds."""
+    with Calls(own_node.port) as calls:
+        topic = calls.create_topic()
+    records = batch(*[b"v"] * 1990, key=None, compression="lz4")
+    data = [PartitionProduceData(index=0, records=records)] * 1000
+    produce = ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name=topic, partition_data=data)])
+    fetch = fetch_request(fetch_topic(topic, dict.fromkeys(range(100_000), 0)))
+    fetch.topics += fetch.topics
+    places = [ListOffsetsPartition(partition_index=0, timestamp=-1)] * 200_000
+    offsets = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=places)])
+    for key, version, request in (
+        (ApiKey.PRODUCE, 11, produce),
+        (ApiKey.FETCH, 12, fetch),
+        (ApiKey.LIST_OFFSETS, 7, offsets),
+    ):
+        assert dearest_turn_s(own_node, [frame_of(key, version, request)] * 3) < DEAREST_TURN_S, key
 
 
 def test_requests_behind_one_of_very_many_names_are_answered_in_order(own_node: Node) -> None:

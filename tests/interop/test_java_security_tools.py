@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.interop.java_tools import Ran, ToolRunner
-from tests.support.clients.permission_matrix import PASSWORD, accepts, secure
+from tests.support.clients.permission_matrix import PASSWORD, secure
 from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka
-from tests.support.nodes.node import Node
+from tests.support.nodes.node import Node, accepts
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.only_ours, pytest.mark.timeout(600)]
