@@ -75,6 +75,18 @@ class World:
         wanted = set(alerts)
         eventually(lambda: wanted <= self.firing(job), lambda: f"{wanted - self.firing(job)} fire")
 
+    def ends(self, *alerts: str, job: str = CLUSTER) -> None:
+        """Wait until none of these fires for nodes of a job."""
+        gone = set(alerts)
+        eventually(lambda: not gone & self.firing(job), lambda: f"{gone & self.firing(job)} no longer fire")
+
+    @contextmanager
+    def fault(self, *alerts: str, job: str = CLUSTER) -> Iterator[None]:
+        """Alerts that do not fire before the block, which makes their fault, and that all fire behind it."""
+        self.ends(*alerts, job=job)
+        yield
+        self.fires(*alerts, job=job)
+
     def producer(self, **settings: object) -> Producer:
         """It begins at the first broker, which runs all the time."""
         return Producer({"bootstrap.servers": self.cluster[1].bootstrap, "linger.ms": 0, **settings})
@@ -225,8 +237,10 @@ def test_a_group_that_falls_behind(world: World) -> None:
     producer = world.producer()
     producer.produce("old", b"v", timestamp=hour_ago_ms)
     assert producer.flush(PATIENCE_S) == 0
-    commit_alone(world.cluster[1].bootstrap, "late", {("old", 0): 0})
-    world.fires("OdradekGroupFallsBehind")
+    with world.fault("OdradekGroupFallsBehind"):
+        commit_alone(world.cluster[1].bootstrap, "late", {("old", 0): 0})
+    commit_alone(world.cluster[1].bootstrap, "late", {("old", 0): 1})
+    world.ends("OdradekGroupFallsBehind")
 
 
 def test_clients_that_wait_for_their_quota(world: World) -> None:
@@ -239,7 +253,8 @@ def test_clients_that_wait_for_their_quota(world: World) -> None:
         producer.poll(0.1)
         return "OdradekClientsThrottled" in world.firing()
 
-    eventually(goes_on)
+    with world.fault("OdradekClientsThrottled"):
+        eventually(goes_on)
     set_quotas(world.cluster[1].plan.port, HUNGRY, producer_byte_rate=1e9)
     assert producer.flush(PATIENCE_S) == 0
 
@@ -250,18 +265,26 @@ def test_a_broker_that_hangs(world: World) -> None:
     producer = world.producer(**{"batch.num.messages": 1, "message.timeout.ms": 600_000})
     producer.list_topics("strict", PATIENCE_S)
     hangs = world.cluster[3]
-    hangs.pause()
+    of_the_broker = (
+        "OdradekNodeDown",
+        "OdradekPartitionsUnderReplicated",
+        "OdradekPartitionsUnderMinIsr",
+        "OdradekBrokerFenced",
+        "OdradekQuorumReplicaBehind",
+        "OdradekWritesRefused",
+    )
     try:
-        for _ in range(16):
-            producer.produce("strict", b"v")
-        create(world, "many", ",".join(["1:2"] * 150))
-        world.fires("OdradekRequestsSlow", "OdradekNodeDown", "OdradekPartitionsUnderReplicated")
-        world.fires("OdradekPartitionsUnderMinIsr", "OdradekBrokerFenced", "OdradekQuorumReplicaBehind")
-        world.fires("OdradekWritesRefused")
+        with world.fault(*of_the_broker):
+            hangs.pause()
+            for _ in range(16):
+                producer.produce("strict", b"v")
+            create(world, "many", ",".join(["1:2"] * 150))
+        world.fires("OdradekRequestsSlow")
     finally:
         hangs.resume()
     assert producer.flush(PATIENCE_S) == 0
     world.fires("OdradekLoopLate")
+    world.ends(*of_the_broker)
 
 
 def test_partitions_that_lose_all_replicas_and_an_unclean_election(world: World) -> None:
@@ -271,24 +294,28 @@ def test_partitions_that_lose_all_replicas_and_an_unclean_election(world: World)
     producer.produce("frail", b"v")
     assert producer.flush(PATIENCE_S) == 0
     commit_alone(world.cluster[1].bootstrap, "late", {("frail", 0): 0})
-    world.cluster[3].kill()
-    eventually(lambda: topic_at(world.cluster[1], "frail").partitions[0].isr_nodes == [2])
-    world.cluster[2].kill()
-    world.fires("OdradekPartitionsWithoutLeader", "OdradekGroupLagUnknown")
-    world.cluster[3].start()
-    world.fires("OdradekUncleanElection")
+    with world.fault("OdradekPartitionsWithoutLeader", "OdradekGroupLagUnknown"):
+        world.cluster[3].kill()
+        eventually(lambda: topic_at(world.cluster[1], "frail").partitions[0].isr_nodes == [2])
+        world.cluster[2].kill()
+    with world.fault("OdradekUncleanElection"):
+        world.cluster[3].start()
+    world.ends("OdradekPartitionsWithoutLeader", "OdradekGroupLagUnknown")
 
 
 def test_a_cluster_without_a_controller(world: World) -> None:
-    for node in world.cluster.controllers:
-        node.kill()
-    world.fires("OdradekNoActiveController", "OdradekMetadataBehind")
+    with world.fault("OdradekNoActiveController", "OdradekMetadataBehind"):
+        for node in world.cluster.controllers:
+            node.kill()
 
 
 def test_certificates_and_logins(world: World) -> None:
+    with world.fault("OdradekLoginsFail", job=ODD):
+        client = world.odd.client("wrong")
+        eventually(lambda: client.poll(0.1) is not None and "OdradekLoginsFail" in world.firing(ODD))
     world.fires("OdradekCertificateExpires", job=ODD)
-    client = world.odd.client("wrong")
-    eventually(lambda: client.poll(0.1) is not None and "OdradekLoginsFail" in world.firing(ODD))
+    world.odd.certificates.issue("node", valid=datetime.timedelta(days=300))
+    world.ends("OdradekCertificateExpires", job=ODD)
 
 
 def test_disks_that_flip_bits_fill_up_and_vanish(world: World) -> None:
@@ -301,17 +328,16 @@ def test_disks_that_flip_bits_fill_up_and_vanish(world: World) -> None:
     assert producer.flush(PATIENCE_S) == 0
     flipped = next(iter(sorted(odd.small.glob("kept-*/*.log"))))
     content = bytearray(flipped.read_bytes())
-    with flipped.open("r+b") as file:
+    with world.fault("OdradekDamagedRecords", job=ODD), flipped.open("r+b") as file:
         file.seek(len(content) // 2)
         file.write(bytes([content[len(content) // 2] ^ 1]))
-    world.fires("OdradekDamagedRecords", job=ODD)
 
     odd.ballast.fill(leave_bytes=4 * MIB)
     world.fires("OdradekDiskNearlyFull", job=ODD)
     odd.ballast.release()
 
-    shutil.rmtree(odd.gone.rename(odd.directory / "forgotten"))
-    world.fires("OdradekLogDirectoryOffline", job=ODD)
+    with world.fault("OdradekLogDirectoryOffline", job=ODD):
+        shutil.rmtree(odd.gone.rename(odd.directory / "forgotten"))
 
 
 def test_all_alerts_have_a_test() -> None:
