@@ -13,9 +13,10 @@ from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 
 from pyspark_odradek.pipelines.published import StatusWriter
-from tests.support.clients.chromium import MISSING, PHONE, WIDE, chromium, click, errors, field, shows
+from tests.support.clients.chromium import MISSING, PHONE, WIDE, chromium, click, errors, field, is_connected, shows
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import commit_alone, create_topic, produce_all
+from tests.support.clients.hanging import abort_hanging
 from tests.support.clients.links import rows_of
 from tests.support.clients.pictures import picture
 from tests.support.nodes.console import PASSWORDS, ConsoleProcess, write_clusters, write_users
@@ -163,11 +164,6 @@ def test_topics_and_users_are_made_and_deleted_after_a_question(console: Console
     assert shows(driver, "No user.")
 
 
-def is_connected(driver: Chrome) -> None:
-    """Wait until what is done on the page comes to the console."""
-    eventually(lambda: driver.execute_script("return window.did_handshake === true"), "the page is connected")
-
-
 def committed(node: Node) -> int:
     (group,) = odradek(node.bootstrap, "groups", "describe", "--group", "readers", "--rate-over", 0, "--json").json
     return int(group["offsets"][0]["current_offset"])
@@ -185,6 +181,17 @@ def test_a_mirror_is_paused_after_a_question(console: ConsoleProcess, driver: Ch
     click(driver, "//button[contains(., 'Do it')]")
     assert shows(driver, "paused")
     assert [row["state"] for row in rows_of(node.bootstrap, "flights")] == ["paused", "paused"]
+
+
+@pytest.mark.slow  # test_cli_transactions aborts one without a browser
+def test_a_hanging_transaction_is_aborted_after_a_question(console: ConsoleProcess, driver: Chrome, node: Node) -> None:
+    brokers = ("configs", "alter", "--entity-type", "brokers", "--entity-default")
+    verification = "transaction.partition.verification.enable"
+    odradek(node.bootstrap, *brokers, "--add-config", f"{verification}=false")
+    try:
+        abort_hanging(driver, f"{console.url}/c/here", node, "hung")
+    finally:
+        odradek(node.bootstrap, *brokers, "--delete-config", verification)
 
 
 def test_pipelines_say_how_far_they_are(console: ConsoleProcess, driver: Chrome, node: Node) -> None:

@@ -81,6 +81,11 @@ def shows(driver: Chrome, text: str) -> bool:
     )
 
 
+def is_connected(driver: Chrome) -> None:
+    """Wait until what is done on the page comes to the console."""
+    eventually(lambda: driver.execute_script("return window.did_handshake === true"), "the page is connected")
+
+
 def click(driver: Chrome, xpath: str) -> None:
     """Click what can be clicked by now."""
 
