@@ -76,6 +76,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "the-watcher",
         "Its coordinator keeps no timeline: it is not a broker of Odradek.",
     ),
+    "groups/one?name=sharers": ("Group sharers is a share group",),
     "brokers": ("1 serves north 127.0.0.1:",),
     "brokers/settings?broker=1": (
         "node.id 1 the file of its broker",
@@ -199,6 +200,7 @@ def test_pages_show_the_data_of_kafka(console: ConsoleProcess, driver: Chrome, p
     for text in SHOWN[path]:
         assert shows(driver, text)
     assert has_no_problem(driver)
+    assert "settings are unknown" not in driver.find_element(By.TAG_NAME, "body").text
 
 
 def test_a_group_is_reset_in_kafka_after_a_preview(console: ConsoleProcess, driver: Chrome, stock: AdminClient) -> None:

@@ -27,6 +27,8 @@ from odradek.settings.resources import ConfigSource, ConfigType
 MIN_ISR = "min.insync.replicas"
 CONNECTS = 3
 CONNECT_TIMEOUT_S = 3.0
+# Settings of Kafka's authorizer: its brokers do not define them, and describe them without a type.
+_OF_AUTHORIZER = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
 _GIVEN_BY_USERS = (
     ConfigSource.DYNAMIC_TOPIC_CONFIG,
     ConfigSource.DYNAMIC_BROKER_CONFIG,
@@ -195,7 +197,7 @@ class Inspection:
         # Kafka omits the type of unknown settings; before version 3 there are no types.
         unknown = {entry.name for entry in given if entry.config_type == ConfigType.UNKNOWN}
         if unknown != {entry.name for entry in given}:
-            self.facts.unknown += [f"{name} of {of}" for name in unknown]
+            self.facts.unknown += [f"{name} of {of}" for name in unknown - _OF_AUTHORIZER]
         self.facts.settings[of] = {entry.name: entry.value for entry in given if entry.name not in unknown}
 
     async def _sizes(self) -> None:

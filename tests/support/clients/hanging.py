@@ -73,6 +73,5 @@ def abort_hanging(driver: Chrome, cluster_url: str, broker: ServerProcess, topic
     assert shows(driver, f"Abort the transaction in {topic}-0: done.")
     behind = {0: [b"behind it"]}
     eventually(lambda: committed_values(broker.bootstrap, topic, 1) == behind, "readers go on behind it")
-    click(driver, FIND)
     assert shows(driver, "No transaction hangs.")
     assert listed not in driver.find_element(By.TAG_NAME, "body").text, "the page lists it no more"

@@ -25,6 +25,8 @@ from odradek.console.texts import rate_text, time_text
 from odradek.console.watch import View
 
 PREVIEW_ROWS = 200
+# Kinds of groups that other APIs describe.
+_NOT_DESCRIBED = frozenset({"share", "streams"})
 EVENTS_SHOWN = 50
 _TO = {
     "earliest": "to the first record",
@@ -99,6 +101,10 @@ async def _group(page: Page, name: str) -> None:
     async def fetch(cluster: Cluster) -> tuple[GroupDescription, dict[str, Any] | None]:
         return await describe_group(cluster, name), await group_timeline(cluster, name)
 
+    listed = page.view.groups.get(name)
+    if listed is not None and listed.kind in _NOT_DESCRIBED:
+        ui.label(f"Group {name[:260]} is a {listed.kind} group: the console shows neither its members nor its offsets.")
+        return
     found = await page.run(Right.SEE, fetch)
     if found is None:
         ui.label(f"Group {name[:260]} cannot be shown: it does not exist, or the cluster does not answer.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 
 from fastapi import Request
 from nicegui import ui
@@ -62,14 +63,14 @@ async def _transactions(page: Page) -> None:
         hanging.clear()
         with hanging:
             for each in those or ():
-                _show(page, each)
+                _show(page, each, load)
             if those == []:
                 ui.label("No transaction hangs.")
 
     ui.button("Look for them", on_click=load).props("outline")
 
 
-def _show(page: Page, hanging: OpenTransaction) -> None:
+def _show(page: Page, hanging: OpenTransaction, load: Callable[[], Awaitable[None]]) -> None:
     where = f"{hanging.topic}-{hanging.partition_id}"
     producer = hanging.producer
     text = (
@@ -85,7 +86,8 @@ def _show(page: Page, hanging: OpenTransaction) -> None:
 
     async def abort() -> None:
         lines = [text, "Its records there are aborted: readers of committed records go on without them."]
-        await page.change(f"Abort the transaction in {where}", lines, work)
+        if await page.change(f"Abort the transaction in {where}", lines, work):
+            await load()
 
     with ui.row().classes("items-center"):
         ui.label(text).classes("break-all")
