@@ -8,14 +8,15 @@ import json
 import re
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.support.clients.cli import odradek
-from tests.support.clients.confluent import create_topic, read_all
+from tests.support.clients.confluent import admin, create_topic, read_all
 from tests.support.clients.steady_producer import Steady
 from tests.support.nodes.certificates import Certificates
 from tests.support.nodes.node import free_port
@@ -27,6 +28,9 @@ QUICK = "\noffsets.topic.num.partitions=1\ntransaction.state.log.num.partitions=
 CLUSTER = {"CLUSTER_ID": "4L6g3nShT-eMCtK--X86sw"}
 TOKEN = "the token of the pod's account"
 LABEL = "topology.kubernetes.io/zone"
+FIRST_CONTROLLER = 1000
+# The producer retries by itself, and writes each record once.
+ONCE: dict[str, str | int | float | bool] = {"enable.idempotence": True, "log_level": 0}
 
 
 class NodesOnly(http.server.BaseHTTPRequestHandler):
@@ -70,14 +74,19 @@ def broker_spec(manifest: Manifest) -> dict[str, Any]:
     return dict(manifest.named("StatefulSet", "odradek-broker")["spec"]["template"]["spec"])
 
 
-def controller(root: Path, manifest: Manifest, port: int) -> Pod:
-    environment = {
-        "ODRADEK_LISTENERS": f"CONTROLLER://127.0.0.1:{port}",
-        "ODRADEK_VOTERS": f"1000@127.0.0.1:{port}",
-        "ODRADEK_PROBES": f"127.0.0.1:{free_port()}",
-    }
+def controllers(root: Path, manifest: Manifest, count: int = 1) -> list[Pod]:
+    """The pods of the StatefulSet of controllers: all of them are the voters."""
+    ports = [free_port() for _ in range(count)]
     spec = manifest.named("StatefulSet", "odradek-controller")["spec"]["template"]["spec"]
-    return Pod(root, "odradek-controller-0", manifest, spec, environment=environment)
+    pods = []
+    for ordinal, port in enumerate(ports):
+        environment = {
+            "ODRADEK_LISTENERS": f"CONTROLLER://127.0.0.1:{port}",
+            "ODRADEK_VOTERS": ",".join(f"{FIRST_CONTROLLER + n}@127.0.0.1:{each}" for n, each in enumerate(ports)),
+            "ODRADEK_PROBES": f"127.0.0.1:{free_port()}",
+        }
+        pods.append(Pod(root, f"odradek-controller-{ordinal}", manifest, spec, environment=environment))
+    return pods
 
 
 def broker(
@@ -105,15 +114,31 @@ def broker(
     )
 
 
-def replace(pod: Pod) -> None:
+def replace(pod: Pod, while_stopped: Callable[[], object] = lambda: None) -> None:
     """Replace a pod as a StatefulSet does, which goes on when the new pod is ready."""
     if "lifecycle" in pod.container:
         done = pod.pre_stop()
         assert done.returncode == 0, done.stdout
     assert pod.answers("/drained") and pod.probe("livenessProbe")
     assert pod.terminate() == 0
+    while_stopped()
     pod.start()
     pod.await_ready()
+
+
+def quick_manifest() -> Manifest:
+    """The manifest of odradek.yaml, with the settings of a test and a cluster's id."""
+    settings = Manifest("odradek.yaml").maps["odradek-settings"]["common.properties"] + QUICK
+    return Manifest("odradek.yaml", {"odradek-settings": {"common.properties": settings}, "odradek-cluster": CLUSTER})
+
+
+def assert_each_once(bootstrap: str, topic: str, writers: Sequence[Steady]) -> None:
+    """Compare a topic with the acknowledged records of its writers, one of each partition."""
+    stored = [(message.partition(), message.value() or b"") for message in read_all(bootstrap, topic, len(writers))]
+    for partition, writer in enumerate(writers):
+        assert not writer.errors and writer.acknowledged
+        here = [value for number, value in stored if number == partition]
+        assert sorted(here) == sorted(value for value, _ in writer.acknowledged), "each once"
 
 
 @pytest.mark.parametrize("replaced", [1, pytest.param(3, marks=pytest.mark.slow)])
@@ -121,10 +146,8 @@ def test_pods_are_replaced_one_by_one_and_nothing_is_lost(
     replaced: int, tmp_path: Path, kubernetes: tuple[dict[str, str], Path]
 ) -> None:
     """The controller's, and as many of the three brokers'."""
-    settings = Manifest("odradek.yaml").maps["odradek-settings"]["common.properties"] + QUICK
-    maps = {"odradek-settings": {"common.properties": settings}, "odradek-cluster": CLUSTER}
-    manifest = Manifest("odradek.yaml", maps)
-    quorum = controller(tmp_path, manifest, free_port())
+    manifest = quick_manifest()
+    (quorum,) = controllers(tmp_path, manifest)
     clients = [free_port() for _ in range(3)]
     bootstrap = ",".join(f"127.0.0.1:{port}" for port in clients)
     pods = [broker(tmp_path, manifest, quorum, ordinal, port, kubernetes) for ordinal, port in enumerate(clients)]
@@ -139,19 +162,14 @@ def test_pods_are_replaced_one_by_one_and_nothing_is_lost(
             (n, f"zone-{n}", f"node-{n}") for n in range(3)
         ]
         create_topic(bootstrap, "orders", 3, copies=3)
-        once: dict[str, str | int | float | bool] = {"enable.idempotence": True, "log_level": 0}
         # Ten a second and partition: four pods take a while, and each record costs three brokers.
-        writers = [Steady(bootstrap, "orders", number, once, pace_s=0.1) for number in range(3)]
+        writers = [Steady(bootstrap, "orders", number, ONCE, pace_s=0.1) for number in range(3)]
         with contextlib.ExitStack() as writing:
             for writer in writers:
                 writing.enter_context(writer)
             for pod in (*reversed(pods[-replaced:]), quorum):
                 replace(pod)
-        stored = [(message.partition(), message.value() or b"") for message in read_all(bootstrap, "orders", 3)]
-        for partition, writer in enumerate(writers):
-            assert not writer.errors and writer.acknowledged
-            here = [value for number, value in stored if number == partition]
-            assert sorted(here) == sorted(value for value, _ in writer.acknowledged), "each once"
+        assert_each_once(bootstrap, "orders", writers)
 
         loading = Manifest("odradek-load.yaml", manifest.maps)
         load = loading.named("Job", "odradek-load")["spec"]["template"]["spec"]
@@ -162,6 +180,64 @@ def test_pods_are_replaced_one_by_one_and_nothing_is_lost(
         assert job.wait() == 0, job.output.read_text()
         assert "0 lost" in job.output.read_text()
         for pod in (*pods, quorum):
+            assert pod.terminate() == 0
+
+
+class Quorum(NamedTuple):
+    """The quorum as the brokers describe it; `ends` has the end of each voter's log, by its node.id."""
+
+    leader: int
+    epoch: int
+    ends: dict[int, int]
+
+
+def quorum_of(bootstrap: str) -> Quorum:
+    found = odradek(bootstrap, "cluster", "quorum", "--json").json
+    ends = {each["node"]: each["log_end_offset"] for each in found["replicas"] if each["role"] != "observer"}
+    return Quorum(found["leader"], found["leader_epoch"], ends)
+
+
+@pytest.mark.slow  # the test above replaces the only controller
+def test_controllers_are_replaced_one_by_one_and_nothing_is_lost(
+    tmp_path: Path, kubernetes: tuple[dict[str, str], Path]
+) -> None:
+    """Each of the three is stopped and started, the leader among them, and meanwhile the others create a topic."""
+    manifest = quick_manifest()
+    quorum = controllers(tmp_path, manifest, manifest.named("StatefulSet", "odradek-controller")["spec"]["replicas"])
+    voters = {FIRST_CONTROLLER + ordinal: pod for ordinal, pod in enumerate(quorum)}
+    assert len(voters) == 3
+    clients = [free_port() for _ in range(3)]
+    bootstrap = ",".join(f"127.0.0.1:{port}" for port in clients)
+    pods = [broker(tmp_path, manifest, quorum[0], ordinal, port, kubernetes) for ordinal, port in enumerate(clients)]
+    with contextlib.ExitStack() as stack:
+        for pod in (*quorum, *pods):
+            stack.callback(pod.kill)
+        quorum[0].start()
+        eventually(lambda: quorum[0].probe("livenessProbe"))
+        assert not quorum[0].probe("readinessProbe"), "one of three has no leader"
+        for pod in (*quorum[1:], *pods):
+            pod.start()
+        for pod in (*quorum, *pods):
+            pod.await_ready()
+        directories = [pod.home / "var/lib/odradek/data/meta.properties" for pod in quorum]
+        formatted = [path.read_text() for path in directories]
+        before = quorum_of(bootstrap)
+        create_topic(bootstrap, "orders", 3, copies=3)
+        writers = [Steady(bootstrap, "orders", number, ONCE, pace_s=0.1) for number in range(3)]
+        with contextlib.ExitStack() as writing:
+            for writer in writers:
+                writing.enter_context(writer)
+            for node, pod in reversed(voters.items()):  # a StatefulSet begins with the last
+                replace(pod, partial(create_topic, bootstrap, f"without-{node}", 1, copies=3))
+                end = max(quorum_of(bootstrap).ends.values())
+                eventually(lambda node=node, end=end: quorum_of(bootstrap).ends[node] >= end, pod.output.read_text)
+        assert_each_once(bootstrap, "orders", writers)
+        after = quorum_of(bootstrap)
+        assert before.ends.keys() == after.ends.keys() == voters.keys() and after.leader in voters
+        assert after.epoch > before.epoch, "another one leads while the leader is away"
+        assert [path.read_text() for path in directories] == formatted, "each has its own data again"
+        assert {f"without-{node}" for node in voters} <= set(admin(bootstrap).list_topics(timeout=PATIENCE_S).topics)
+        for pod in (*pods, *quorum):
             assert pod.terminate() == 0
 
 
@@ -203,7 +279,7 @@ def test_a_pod_with_tls_has_an_address_outside(tmp_path: Path) -> None:
         (secrets[name] / "tls.crt").write_text("".join(each for each in blocks if "PRIVATE KEY" not in each))
         (secrets[name] / "ca.crt").write_text(certificates.ca.read_text())
     (secrets["odradek-broker-tls"] / "tls-combined.pem").write_text(identity.read_text())
-    quorum = controller(tmp_path, manifest, free_port())
+    (quorum,) = controllers(tmp_path, manifest)
     quorum.secrets = secrets
     internal, client, external = (free_port() for _ in range(3))
     spec = broker_spec(manifest)
