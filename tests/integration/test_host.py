@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import urllib.request
 from collections.abc import Iterator
@@ -116,6 +117,33 @@ def _files(host: HostProcess) -> dict[Path, bytes]:
 def _second(host: HostProcess, *arguments: object) -> str:
     data = [word for disk in host.disks for word in ("--data", disk)]
     return run_here("host", *arguments, "--config", host.config, *data, code=BAD_CONFIG).err
+
+
+@pytest.mark.slow  # test_host_disks has the short forms
+def test_a_host_starts_with_a_replaced_disk(host: HostProcess) -> None:
+    """As in docs/operations.md: without the option the start fails, and with it the broker fetches its replicas."""
+    host.start("--cores", 2)
+    odradek(host.bootstrap, "topics", "create", "orders", "--replica-assignment", "1:2")
+    produce_all(host.bootstrap, "orders", RECORDS, acks="all")
+    assert host.end() == 0
+    lost = host.disks[1]
+    shutil.rmtree(lost)
+    host.launch("--cores", 2)
+    assert host.process is not None and host.process.wait(PATIENCE_S) == BAD_CONFIG
+    assert b"--replace-disk" in host.said() and not lost.exists()
+    host.start("--cores", 2, "--replace-disk")
+    assert host.brokers()[1]["directories"] == [str(lost / "broker-2")]
+
+    def in_sync() -> bool:
+        (topic,) = odradek(host.bootstrap, "topics", "describe", "orders", "--json").json
+        return sorted(topic["partitions"][0]["isr"]) == [1, 2]
+
+    eventually(in_sync)
+    assert sum(path.stat().st_size for path in lost.glob("broker-2/orders-0/*.log")) > 0
+    assert len(read_all(host.bootstrap, "orders")) == len(RECORDS)
+    assert host.end() == 0
+    host.start("--cores", 2)
+    assert [each["node"] for each in host.brokers()] == [1, 2], "the option is for one start"
 
 
 def test_settings_that_no_broker_can_have_end_the_host(host: HostProcess) -> None:

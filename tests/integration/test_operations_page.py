@@ -1,4 +1,7 @@
-"""docs/operations.md: its commands run in their order, on nodes of the units of deploy/systemd."""
+"""docs/operations.md: its commands run in their order, on nodes of the units of deploy/systemd.
+
+Each command in its running text is in one of its blocks as well, or is run by a test that is named here.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,41 @@ from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic, produce_all, read_all
 from tests.support.nodes.node import free_port
 from tests.support.nodes.systemd_unit import Unit
+from tests.support.page_commands import inline_commands, problems
 from tests.support.waiting import PATIENCE_S, eventually
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text()
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "operations.md").read_text()
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 RECORDS = 30
+HOST_TESTS = "tests/integration/test_host.py"
+UPGRADE = "tests/interop/test_java_controllers.py::test_metadata_version_is_raised_by_the_command_of_the_page"
+GROWS = f"{HOST_TESTS}::test_a_host_grows_and_another_one_joins_its_cluster"
+# Commands in running text that no block has, also those of the alerts' remedies: each is run by a test elsewhere.
+ELSEWHERE = {
+    "odradek cluster brokers --command-config admin.properties": (
+        "tests/integration/test_deploy_kubernetes.py::test_a_pod_with_tls_has_an_address_outside"
+    ),
+    "odradek drain --force": "tests/integration/test_cluster_moves.py::test_a_drain_says_what_it_would_break",
+    "odradek host --cores --rebalance": GROWS,
+    "odradek host --cores --join": GROWS,
+    "odradek host --replace-disk": f"{HOST_TESTS}::test_a_host_starts_with_a_replaced_disk",
+    "odradek host roll": f"{HOST_TESTS}::test_brokers_of_a_machine_start_die_roll_and_stop_as_one",
+    "kafka-features.sh --bootstrap-server a:9092 upgrade --feature metadata.version=30": UPGRADE,
+    "kafka-features.sh --bootstrap-server a:9092 upgrade --release-version 4.3": UPGRADE,
+    "kafka-metadata-quorum.sh remove-controller": (
+        "tests/interop/test_mixed_quorum.py::test_kafkas_tool_describes_and_changes_our_quorum"
+    ),
+    "odradek partitions elect --partition orders-0 --unclean": (
+        "tests/integration/test_unclean_election.py::test_an_unclean_election_makes_the_replica_that_is_left_the_leader"
+    ),
+    "odradek groups describe --group billing": "tests/integration/test_cli_groups.py::test_a_group_with_a_member",
+    "odradek groups explain billing": (
+        "tests/integration/test_cli_groups_explain.py::test_a_member_that_is_killed_times_out"
+    ),
+}
+# It prints what systemd knows of a unit, and tests have no systemd.
+OF_SYSTEMD = "systemctl status odradek"
 
 
 def blocks() -> dict[str, list[list[str]]]:
@@ -34,6 +67,17 @@ def blocks() -> dict[str, list[list[str]]]:
         fenced = re.findall(r"^```\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
         found[section.partition("\n")[0]] = [text.splitlines() for text in fenced]
     return found
+
+
+def sizings() -> list[tuple[str, str]]:
+    """The arguments of `odradek plan` in the table of sizes, and the rest of the row."""
+    return re.findall(r"^\| [^|]+ \| `(--size [^`]+)` \|(.*)\|$", PAGE, re.MULTILINE)
+
+
+def lines_that_run() -> list[str]:
+    """The lines of all blocks, and the commands of the table of sizes."""
+    lines = [line for section in blocks().values() for block in section for line in block]
+    return [*lines, *(f"odradek plan {arguments} --outlive 1" for arguments, _ in sizings())]
 
 
 class Host:
@@ -167,9 +211,8 @@ def test_the_commands_of_the_page(restarts: bool, tmp_path: Path, monkeypatch: p
 
 
 def test_the_sizes_of_the_page_are_those_of_the_plan() -> None:
-    rows = re.findall(r"^\| [^|]+ \| `(--size [^`]+)` \|(.*)\|$", PAGE, re.MULTILINE)
-    assert len(rows) == 4
-    for arguments, row in rows:
+    assert len(sizings()) == 4
+    for arguments, row in sizings():
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
             assert run(["plan", *shlex.split(arguments), "--outlive", "1", "--json"]) in (0, 1)
@@ -177,3 +220,35 @@ def test_the_sizes_of_the_page_are_those_of_the_plan() -> None:
         numbers = [sizing["brokers"], sizing["partitions"], sizing["disk_bytes"] / 1e12, sizing["memory_bytes"] / 1e9]
         wanted = [str(number) if isinstance(number, int) else f"{number:.1f}" for number in numbers]
         assert re.findall(r"[\d.]+", row) == wanted, arguments
+
+
+def test_each_command_in_running_text_is_run_by_a_test() -> None:
+    """Of this page, and of the alerts' remedies, which name many commands of it."""
+    commands = inline_commands(PAGE + (DOCS / "monitoring.md").read_text())
+    commands.remove(OF_SYSTEMD)
+    found = list(problems(commands, lines_that_run(), ELSEWHERE))
+    assert not found, "run it in a block, or name a test in ELSEWHERE:\n" + "\n".join(found)
+
+
+ROLL = "odradek host roll"
+
+
+@pytest.mark.parametrize(
+    ("text", "elsewhere", "said"),
+    [
+        ("Run `odradek host\nroll` and `fenced`.", {}, [f"no test runs `{ROLL}`"]),
+        ("`odradek doctor`, then `--yes --wait`, `make`", {}, ["no test runs `make`"]),
+        ("`systemctl stop` and `systemctl reload odradek`", {}, ["no test runs `systemctl reload odradek`"]),
+        (f"`{ROLL}`", {ROLL: f"{HOST_TESTS}::test_gone"}, [f"{HOST_TESTS}::test_gone: there is no such test"]),
+        (f"`{ROLL}`", {ROLL: "tests/gone.py::test_gone"}, ["tests/gone.py::test_gone: there is no such test"]),
+        (
+            "`odradek host --pin`",
+            {"odradek host --pin": GROWS},
+            [f"{GROWS}: does not have `--pin` of `odradek host --pin`"],
+        ),
+        ("`kafka-features.sh`", {"kafka-features.sh": GROWS}, [f"{GROWS}: does not run kafka-features.sh"]),
+        ("```\nodradek host roll\n```\n", {ROLL: ELSEWHERE[ROLL]}, [f"`{ROLL}` is on no page, or a block has it"]),
+    ],
+)
+def test_commands_without_a_test_are_found(text: str, elsewhere: dict[str, str], said: list[str]) -> None:
+    assert list(problems(inline_commands(text), lines_that_run(), elsewhere)) == said

@@ -21,7 +21,6 @@ FEATURES = "org.apache.kafka.tools.FeatureCommand"
 CLUSTER = "org.apache.kafka.tools.ClusterTool"
 CONFIGS = "kafka.admin.ConfigCommand"
 CONTROLLER = 1001
-OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 
 
 @pytest.fixture(scope="module")
@@ -89,20 +88,24 @@ def test_a_broker_that_is_gone_for_good_is_unregistered(cluster: ProcessCluster)
 
 @pytest.mark.slow  # test_a_static_quorum_is_made_dynamic raises a feature, too
 def test_metadata_version_is_raised_by_the_command_of_the_page(tmp_path: Path) -> None:
+    """The command of docs/operations.md; tests/integration/test_operations_page.py compares their words."""
     require_kafka()
-    (command,) = re.findall(r"`kafka-features.sh --bootstrap-server a:9092 (upgrade [^`]*)`", OPERATIONS.read_text())
-    port = free_port()
-    bootstrap: dict[str, object] = {"controller.quorum.bootstrap.servers": f"127.0.0.1:{port}"}
-    node = QuorumProcess(tmp_path, 1, "controller", bootstrap, port).format("--standalone", "--release-version", "4.2")
-    where = ["--bootstrap-controller", f"127.0.0.1:{port}"]
+    port, voting = free_port(), free_port()
+    properties: dict[str, object] = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{voting}",
+        "controller.quorum.bootstrap.servers": f"127.0.0.1:{voting}",
+    }
+    node = QuorumProcess(tmp_path, 1, "broker,controller", properties, port)
+    where = ["--bootstrap-server", f"127.0.0.1:{port}"]
     level = re.compile(r"Feature: metadata.version\s.*FinalizedVersionLevel: (\S+)")
-    with node:
+    with node.format("--standalone", "--release-version", "4.2"):
         assert level.findall(run_tool(FEATURES, [*where, "describe"]).stdout) == ["4.2-IV1"]
         with pytest.raises(AssertionError, match=r"share\.version|streams\.version"):
             run_tool(FEATURES, [*where, "upgrade", "--release-version", "4.3"])
         assert level.findall(run_tool(FEATURES, [*where, "describe"]).stdout) == ["4.2-IV1"]
-        assert "was upgraded to 30" in run_tool(FEATURES, [*where, *command.split()]).stdout
-        assert level.findall(run_tool(FEATURES, [*where, "describe"]).stdout) == ["4.3-IV0"]
+        raised = run_tool(FEATURES, [*where, "upgrade", "--feature", "metadata.version=30"]).stdout
+        assert "was upgraded to 30" in raised
+        eventually(lambda: level.findall(run_tool(FEATURES, [*where, "describe"]).stdout) == ["4.3-IV0"])
 
 
 def test_a_static_quorum_is_made_dynamic(cluster: ProcessCluster) -> None:
