@@ -19,7 +19,7 @@ READY  := ready-packages ready-modules ready-classes
 # What `make check` has just run.
 CHECKED := --ignore=tests/test_tidy.py --ignore=tests/test_words.py
 # What `make test` gives the fuzzers of each of the five kinds of input: kept inputs and some more; `make test-all`: 20.
-FUZZ_SECONDS ?= 3
+FUZZ_SECONDS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: $(CHECKS) $(READY) checked-and-ready help setup demo big-state unit test test-slow test-all check format docs pictures manifests site generate golden bench bench-log bench-spark bench-groups bench-link bench-security bench-validation bench-cluster interop measures soak sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
@@ -43,7 +43,7 @@ big-state: $(STAMP) ## A query with a million keys killed: how long until it is 
 unit: $(STAMP) ## The tests between two edits, without a wait, a socket or a process (ARGS="-k NAME")
 	@$(PYTHON) -m pytest -q -m "not slow" -n 2 --dist worksteal tests/unit tests/scenarios/test_scenario_files.py $(ARGS)
 
-test: checked-and-ready ## What CI runs (JOBS=5 test files at once, FUZZ_SECONDS=3 of fuzzing for each kind of input, PACKAGES=no: root installs none)
+test: checked-and-ready ## What CI runs (JOBS=5 test files at once, FUZZ_SECONDS=2 of fuzzing for each kind of input, PACKAGES=no: root installs none)
 	@$(JAVA) && FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(CHECKED) $(ARGS)
 
 test-slow: ready-packages ## The tests that `make test` leaves out: more seeds, whole suites of other projects, kills of Spark

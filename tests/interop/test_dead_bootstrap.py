@@ -110,6 +110,7 @@ def test_python_clients_work_past_a_dead_bootstrap_server(whole: ProcessCluster,
 
 
 @pytest.mark.java
+@pytest.mark.slow
 def test_java_clients_work_past_a_dead_bootstrap_server(whole: ProcessCluster) -> None:
     require_kafka()
     make(whole, "java")

@@ -70,6 +70,7 @@ def test_the_cluster_id_and_the_endpoints(cluster: ProcessCluster) -> None:
     assert str(cluster[CONTROLLER].plan.controller_port) in endpoints
 
 
+@pytest.mark.slow
 def test_settings_are_changed_at_the_controller_and_hold_at_brokers(cluster: ProcessCluster) -> None:
     of_brokers = ("--entity-type", "brokers", "--entity-default")
     at_controller(cluster, CONFIGS, "--alter", *of_brokers, "--add-config", "log.retention.ms=777000")
@@ -108,6 +109,7 @@ def test_metadata_version_is_raised_by_the_command_of_the_page(tmp_path: Path) -
         eventually(lambda: level.findall(run_tool(FEATURES, [*where, "describe"]).stdout) == ["4.3-IV0"])
 
 
+@pytest.mark.slow
 def test_a_static_quorum_is_made_dynamic(cluster: ProcessCluster) -> None:
     """Last: the quorum of these tests is another one from here on."""
     assert re.search(r"Feature: kraft.version\s.*FinalizedVersionLevel: 0", at_broker(cluster, FEATURES, "describe"))

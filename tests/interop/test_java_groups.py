@@ -100,6 +100,7 @@ def test_a_dry_run_of_a_reset(broker: Node | ApacheKafka, where: tuple[object, .
     assert column(groups(broker, *RESET, *where, "--dry-run"), "NEW-OFFSET") == expected
 
 
+@pytest.mark.slow
 def test_resets(broker: Node | ApacheKafka, tmp_path: Path) -> None:
     """A dry run changes nothing; an execution does, and so does one from a file that was exported."""
     reset = RESET
@@ -140,6 +141,7 @@ def test_kafkas_tool_describes_a_group_with_a_member(broker: Node | ApacheKafka,
     groups(broker, "--delete", "--group", "live")
 
 
+@pytest.mark.slow
 def test_offsets_and_groups_are_deleted(broker: Node | ApacheKafka) -> None:
     commit(broker, GROUP, 40, 60)
     deleted = groups(broker, "--delete-offsets", "--group", GROUP, "--topic", f"{TOPIC}:1")

@@ -100,6 +100,7 @@ def test_a_move_is_listed_and_cancelled(cluster: ProcessCluster, tmp_path: Path)
         cluster[4].start()
 
 
+@pytest.mark.slow
 def test_kafka_leader_election(cluster: ProcessCluster) -> None:
     create(cluster, "led", "4:1")
     cluster[4].stop()

@@ -65,6 +65,7 @@ def test_console_producer_and_consumer(broker: Node | ApacheKafka) -> None:
     assert sorted(read.splitlines()) == sorted(lines.splitlines())
 
 
+@pytest.mark.slow
 def test_kafka_configs(broker: Node | ApacheKafka) -> None:
     def configs(*arguments: object) -> str:
         return run_tool("kafka.admin.ConfigCommand", ["--bootstrap-server", broker.bootstrap, *arguments]).stdout
@@ -148,6 +149,7 @@ def test_performance_tools_get_their_quota_within_a_tenth(broker: Node | ApacheK
     assert 0.9 < float(values[headings.index("fetch.MB.sec")]) < 1.1, reported
 
 
+@pytest.mark.slow
 def test_get_offsets(broker: Node | ApacheKafka) -> None:
     ends = tool(broker, "GetOffsetShell", "--topic", TOPIC).split()
     assert sum(int(line.rsplit(":", 1)[1]) for line in ends) == 100
@@ -300,6 +302,7 @@ def test_tools_of_share_groups_say_that_there_are_none(broker: Node | ApacheKafk
         assert "UnsupportedVersionException" in printed and "share group protocol" in printed, (name, printed)
 
 
+@pytest.mark.slow
 def test_groups_and_endpoints(broker: Node | ApacheKafka) -> None:
     tool(broker, "consumer.ConsoleConsumer", "--topic", TOPIC, "--from-beginning", "--max-messages", 1, "--group", "g")
     assert re.search(r"^g\s+Classic\s+consumer", tool(broker, "GroupsCommand", "--list"), re.MULTILINE)
@@ -361,6 +364,7 @@ def test_dump_log_reads_our_segments(broker: Node | ApacheKafka) -> None:
     assert count == 100
 
 
+@pytest.mark.slow
 def test_dump_log_reads_our_internal_topics(broker: Node | ApacheKafka) -> None:
     metadata = next((broker.data_dir / "__cluster_metadata-0").glob("*.log"))
     dumped = dump_log(metadata, "--cluster-metadata-decoder")

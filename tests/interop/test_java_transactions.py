@@ -153,6 +153,7 @@ def test_kafka_transactions_filters_and_terminates_by_force(broker: Node | Apach
     assert committed_values(broker.bootstrap, "forced", 1) == {0: []}
 
 
+@pytest.mark.slow
 def test_kafka_reads_the_transaction_topic_and_the_markers(tmp_path: Path) -> None:
     with Node(tmp_path / "node") as node:
         create_topic(node.bootstrap, "t", 1)

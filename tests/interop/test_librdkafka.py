@@ -1,6 +1,7 @@
 """librdkafka's own tests against one node, or three where they ask for them.
 
-A smoke part of the core runs in quick mode with every test run, all the others as long forms.
+All are slow: librdkafka and its tests are compiled first, which takes two minutes of processor time. Stock clients that
+are built on it (confluent-kafka) are in many other tests.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.interop.librdkafka_suite import Outcome, run_test, runner
 from tests.interop.packages import MissingError
 from tests.support.nodes.apache_kafka import require_kafka
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 # The tests mostly wait: three at a time keep two cores busy without making each other late.
 CONCURRENCY = int(os.environ.get("INTEROP_JOBS", "3"))
@@ -29,7 +30,7 @@ CORE = (
     "0001 0002 0003 0005 0007 0008 0011 0012 0013 0014 0015 0017 0022 0026 0029 0030 0031 0034 0036 0041 0044 0048 "
     "0052 0054 0059 0067 0070 0073 0085 0092 0110 0112 0140"
 )
-# A few of them, seconds each: produce, consume, partitioners, offsets, queues, headers, empty topics, timestamps.
+# A few of them for each kind of login: produce, consume, partitioners, offsets, queues, headers, empty topics, times.
 SMOKE = "0001 0003 0005 0011 0012 0013 0017 0044 0048 0073"
 GROUPS = "0018 0019 0033 0040 0045 0050 0051 0056 0061 0069 0089 0091 0093 0099 0102 0113 0118 0122 0127 0130 0132 0137"
 # 0045 ends at its first subtest that fails, and one of them fails for a reason of librdkafka's own.
@@ -65,8 +66,6 @@ class Suite:
     arguments: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     timeout_s: float = 300.0
-    # The tests that `make test` runs.
-    smoke: tuple[str, ...] = ()
 
 
 NEW_GROUPS = {"TEST_CONSUMER_GROUP_PROTOCOL": "consumer"}
@@ -81,7 +80,7 @@ AUTHORIZED: dict[str, object] = {
     "allow.everyone.if.no.acl.found": "true",
 }
 SUITES = (
-    Suite("librdkafka-core-quick", tuple(CORE.split()), quick=True, timeout_s=120, smoke=tuple(SMOKE.split())),
+    Suite("librdkafka-core-quick", tuple(CORE.split()), quick=True, timeout_s=120),
     Suite("librdkafka-core", tuple(CORE.split())),
     Suite("librdkafka-others", tuple(OTHERS.split())),
     Suite(
@@ -175,11 +174,7 @@ def suite_runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     runs.stop()
 
 
-EVERY_TEST = [
-    pytest.param(suite, number, marks=[] if number in suite.smoke else [pytest.mark.slow], id=f"{suite.name}-{number}")
-    for suite in SUITES
-    for number in suite.numbers
-]
+EVERY_TEST = [pytest.param(suite, number, id=f"{suite.name}-{number}") for suite in SUITES for number in suite.numbers]
 
 
 @pytest.mark.parametrize(("suite", "number"), EVERY_TEST)

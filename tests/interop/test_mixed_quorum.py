@@ -168,6 +168,7 @@ async def produce_and_consume(bootstrap: str) -> None:
     assert b"one record" in read.stdout
 
 
+@pytest.mark.slow
 async def test_our_broker_under_a_controller_of_apache_kafka(tmp_path: Path) -> None:
     require_kafka()
     port = free_port()
@@ -187,6 +188,7 @@ async def test_our_broker_under_a_controller_of_apache_kafka(tmp_path: Path) -> 
                 node.kill()
 
 
+@pytest.mark.slow
 async def test_a_broker_of_apache_kafka_under_our_controller(tmp_path: Path) -> None:
     require_kafka()
     port = free_port()

@@ -73,6 +73,7 @@ def test_a_missing_catalog_is_one_sentence(tmp_path: Path) -> None:
         writer(store)
 
 
+@pytest.mark.slow
 def test_a_catalog_that_does_not_respond(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The response to a commit is lost; then the catalog is down for longer than the sink retries."""
     require_rest_catalog()

@@ -53,6 +53,7 @@ def numbers(spark: Any, bootstrap: str, topic: str, *columns: str) -> Any:
     return load_stream(spark, bootstrap, subscribe=topic).selectExpr(*columns)
 
 
+@pytest.mark.slow
 def test_three_tables(spark: Any, odradek: str, postgres: Postgres, topic: str, tmp_path: Path) -> None:
     iceberg = pytest.importorskip("pyiceberg.catalog", reason='needs pyiceberg: pip install "odradek[iceberg]"')
     orders = numbers(spark, odradek, topic, "BIGINT(STRING(value)) order_id", "STRING(key) customer")

@@ -168,6 +168,7 @@ def test_a_failure_says_whether_the_run_is_reproducible() -> None:
     assert f"ANOTHER RUN, good; they part after {until_s} simulated s" in failures([report])
 
 
+@pytest.mark.slow
 def test_a_failure_in_a_world_that_no_sweep_has_is_run_again_too() -> None:
     class Nameless(CompactedNode):
         """A world of one test."""

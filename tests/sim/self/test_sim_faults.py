@@ -85,6 +85,7 @@ def test_every_kind_of_fault_that_is_drawn_happens(kind: type[Scenario]) -> None
     pytest.fail(f"never happened: {missing}")
 
 
+@pytest.mark.slow
 def test_points_of_the_product_are_held_up_and_each_seed_has_its_own() -> None:
     held_up = []
     for seed in (1, 2):
@@ -100,6 +101,7 @@ def test_points_of_the_product_are_held_up_and_each_seed_has_its_own() -> None:
     assert held_up[0].keys() != held_up[1].keys()
 
 
+@pytest.mark.slow
 def test_a_broker_with_an_empty_disk_joins_no_isr_before_it_caught_up() -> None:
     """Its log directory has another id then, and its records are fetched again; meanwhile others lead."""
     swarm = faults.none()

@@ -68,7 +68,17 @@ def test_every_bug_was_measured() -> None:
     assert len(MANY_NODES) >= 15
 
 
-@pytest.mark.parametrize(("name", "scenario"), DIRECTED.items(), ids=[name.replace(" ", "-") for name in DIRECTED])
+# This one takes as long as all others together.
+LONG = "metadata acknowledged before it is durable"
+
+
+@pytest.mark.parametrize(
+    ("name", "scenario"),
+    [
+        pytest.param(name, scenario, id=name.replace(" ", "-"), marks=[pytest.mark.slow] if name == LONG else [])
+        for name, scenario in DIRECTED.items()
+    ],
+)
 def test_a_scenario_catches_what_seeds_may_not(name: str, scenario: Any) -> None:
     bug = next(bug for bug in MANY_NODES if bug.name == name)
     assert not finds(scenario), "it finds something without the bug"

@@ -152,6 +152,7 @@ def test_a_window_never_holds_more_than_five(home: Home) -> None:
     assert len(held) == WINDOW_BATCHES
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_producers_stay_small() -> None:
     """Memory of each, a snapshot of all, and an expiry that forgets all of them in one look (KAFKA-16229)."""
     first = header_of(numbered(0, producer_id=1))

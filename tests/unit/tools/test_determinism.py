@@ -145,6 +145,7 @@ def test_a_set_is_known_where_its_name_is_imported(tmp_path: Path) -> None:
     assert found == [(tmp_path / "two.py", 2, "walks over the set SOME")]
 
 
+@pytest.mark.slow
 def test_a_name_that_another_class_gives_to_a_list_is_not_taken_for_a_set(tmp_path: Path) -> None:
     source = "class A:\n    names: set[str]\nclass B:\n    names: list[str]\ndef f(b: B) -> None:\n    print(*b.names)"
     assert not found_in(tmp_path, source)
