@@ -74,6 +74,7 @@ def test_groups_stay_within_what_a_segment_may_have() -> None:
 
     assert groups(*run(5, 40)) == [2, 2, 1]
     assert groups(*run(5, 0), index_bytes=20) == [2, 2, 1]
+    assert groups(*run(4, 50)) == groups(*run(4, 0), index_bytes=25) == [2, 2], "the limits are inclusive"
     assert groups(*run(5, 200)) == [1] * 5, "one that is too large stands alone"
     assert groups(*run(5, 40), end=21) == [2, 1], "what begins behind the end stays"
     assert groups(*run(4, 0, step=2**30)) == [2, 2], "offsets within a segment have 31 bits"

@@ -387,6 +387,18 @@ def test_a_damaged_epoch_checkpoint_is_rebuilt_from_the_log(home: Home) -> None:
     assert "rebuilt" in home.notes[0]
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_log_that_retention_has_emptied_keeps_its_last_epoch(home: Home, count: int) -> None:
+    log = home.open(retention_ms=1000)
+    for _ in range(count):
+        append(log, batch(b"gone"), epoch=3)
+    delete_old_segments(log, NOW_MS + 5000)
+    assert log.log_start_offset == log.log_end_offset == count
+    assert log.epochs.entries() == [(3, count)]
+    close_log(log)
+    assert home.open(clean=True).epochs.entries() == [(3, count)]
+
+
 def test_epochs_that_recovery_read_from_the_log_outlive_a_clean_stop(home: Home) -> None:
     log = home.open()
     append(log, batch(b"a"), epoch=2)

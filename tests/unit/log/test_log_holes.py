@@ -349,6 +349,18 @@ def test_a_walk_from_an_offset_begins_with_its_batch(home: Home, offset: int) ->
         assert passed == [Hole(LOST * size, LOST, (LOST + 1) * size)]
 
 
+def test_a_batch_one_byte_behind_its_place_is_found(home: Home) -> None:
+    close_log(filled(home, 4096))
+    position = LOST * len(record(0))
+    (path,) = home.directory.glob("*.log")
+    path.write_bytes(path.read_bytes()[:position] + b"\0" + path.read_bytes()[position:])
+    segment = home.open(clean=True).segments.active
+    passed: list[Hole] = []
+    found = [header.base_offset for _, header in headers_from(segment, LOST, passed.append)]
+    assert found == list(range(LOST, COUNT))
+    assert passed == [Hole(position, LOST, position + 1)]
+
+
 def test_aborted_transactions_behind_a_hole_are_found_again(home: Home) -> None:
     log = home.open()
     append(log, record(0), record(1), sent(), marker(), sent(1), marker())

@@ -190,3 +190,13 @@ def test_a_repair_begins_at_a_batch_that_claims_another_offset(home: Home, claim
     path.write_bytes(data)
     hole = find_hole(log, log.segments[0], 4 * SIZE)
     assert hole is not None and (hole.position, hole.first_offset) == (first * SIZE, first)
+
+
+def test_a_batch_that_claims_the_offset_of_the_next_is_a_hole(home: Home) -> None:
+    """In a compacted log, any offset up to that of the next batch may be its own."""
+    log = filled(home, compacted=True)
+    path = log.segments[0].path
+    data = bytearray(path.read_bytes())
+    data[3 * SIZE : 3 * SIZE + 8] = (4).to_bytes(8, "big")
+    path.write_bytes(data)
+    assert find_hole(log, log.segments[0], 3 * SIZE) == hole_of(log, 3, 4)
