@@ -180,8 +180,8 @@ def test_a_class_and_a_file_give_the_same_descriptor(tmp_path: Path) -> None:
         (SCHEMA, None, "set the option valueMessage: valueSchema has the messages shop.Line, shop.Order"),
         (SCHEMA, "shop.Orders", r"has no message shop\.Orders; it has shop\.Line, shop\.Order"),
         ("/nowhere/shop.desc!", None, "neither base64 nor a descriptor file that can be read: .*No such file"),
-        ("AAAA", None, "no whole descriptor set"),
-        (base64.b64encode(shop_file().SerializeToString()).decode(), None, "no whole descriptor set"),
+        ("AAAA", None, "not a whole descriptor set"),
+        (base64.b64encode(shop_file().SerializeToString()).decode(), None, "not a whole descriptor set"),
     ],
 )
 def test_descriptors_that_cannot_be(schema: str, message: str | None, says: str) -> None:
