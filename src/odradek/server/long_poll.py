@@ -8,13 +8,25 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from odradek.common.turns import in_turns
 from odradek.replica.waiters import DataWait
 from odradek.server.pending_response import PendingResponse
 
 if TYPE_CHECKING:
+    from odradek.protocol.messages.fetch_response import FetchResponse
     from odradek.server.context import BrokerServices
     from odradek.server.handlers.fetch import PendingFetch
+
+
+# Long polls over all connections; beyond this number a Fetch is answered at once with the data that exists.
+MAX_PARKED = 50_000
+
+
+def read_or_wait(broker: BrokerServices, fetch: PendingFetch) -> FetchResponse | LongPoll:
+    """Read the partitions; the response, or a long poll if there is less than min_bytes."""
+    fetch.read()
+    if fetch.is_satisfied() or fetch.is_late() or broker.replicas.parked_fetch_count >= MAX_PARKED:
+        return fetch.response()
+    return LongPoll(broker, fetch)
 
 
 class LongPoll(PendingResponse):
@@ -33,7 +45,7 @@ class LongPoll(PendingResponse):
         self._wait = self._wait_more()
 
     def _wait_more(self) -> DataWait:
-        wait = _wait_for_data(self._broker, self._fetch)
+        wait = wait_for_data(self._broker, self._fetch)
         wait.future.add_done_callback(self._woken)
         return wait
 
@@ -65,29 +77,8 @@ class LongPoll(PendingResponse):
         self._wait.wake()
 
 
-async def read_until_satisfied(broker: BrokerServices, fetch: PendingFetch) -> None:
-    """Wait and read again, in turns of the event loop, until a Fetch of very many partitions can be answered.
-
-    Data may come to a partition while others are read: as Kafka does, all are read once more when the wait has begun.
-    The connection begins no other request meanwhile.
-    """
-    broker.replicas.parked_fetch_count += 1
-    try:
-        while not fetch.is_satisfied() and not fetch.is_late():
-            wait = _wait_for_data(broker, fetch)
-            try:
-                await in_turns(fetch.read_steps())
-                if fetch.is_satisfied():
-                    return
-                await wait.future
-            finally:
-                wait.wake()
-            await in_turns(fetch.read_steps())
-    finally:
-        broker.replicas.parked_fetch_count -= 1
-
-
-def _wait_for_data(broker: BrokerServices, fetch: PendingFetch) -> DataWait:
+def wait_for_data(broker: BrokerServices, fetch: PendingFetch) -> DataWait:
+    """The wait for what a Fetch still lacks; nothing that was read is kept."""
     fetch.responses.clear()  # keep no file open during the wait
     return DataWait(
         fetch.partitions,

@@ -1,4 +1,5 @@
-"""Prepares batches off the event loop if their validation takes long, or if they are recompressed.
+"""Prepares batches off the event loop if their validation takes long, or if they are recompressed; says how long others
+take on it.
 
 The handler of Produce selects these batches, and appends them in order (`replica.preparation`).
 """
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
 from odradek.record.batch import HEADER_BYTES, BatchHeader
 from odradek.record.recompression import recompress
-from odradek.record.validation import admit
+from odradek.record.validation import ON_LOOP_RECORDS, admit
 
 if TYPE_CHECKING:
     from odradek.replica.partition import Partition
@@ -20,6 +21,21 @@ if TYPE_CHECKING:
 
 # A batch that may be written, and its header.
 Prepared = tuple[Any, BatchHeader]
+# The work of one turn of the event loop, in records that are validated: about 10 ms. An append takes as long as 50 of
+# them, a decompression as long as 300, a refusal as long as 10.
+RECORDS_PER_TURN = 10_000
+APPEND, DECOMPRESSION, CHECKSUMMED_BYTES, DECOMPRESSED_BYTES, REFUSAL = 50, 300, 512, 64, 10
+
+
+def work_of(records: Any) -> int:
+    """About how long the validation of a batch on the event loop and its append take, in records."""
+    if records is None or len(records) < HEADER_BYTES:
+        return REFUSAL
+    header = BatchHeader.read(records)
+    count = min(max(0, header.record_count), ON_LOOP_RECORDS)
+    if header.compression:
+        return APPEND + DECOMPRESSION + count + len(records) // DECOMPRESSED_BYTES
+    return APPEND + count + len(records) // CHECKSUMMED_BYTES
 
 
 def needs_recompression(partition: Partition, records: Any) -> bool:

@@ -27,12 +27,11 @@ Not done: tiered storage.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator, Sequence, Set
+from collections.abc import Coroutine, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.metrics import Given
-from odradek.common.turns import in_slices, in_turns
 from odradek.protocol.codec import RecordsChunks
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import (
@@ -51,11 +50,13 @@ from odradek.server.fetch_session_cache import (
     CachedPartition,
     FetchSession,
     PartitionKey,
+    Resolved,
     TopicKey,
 )
 from odradek.server.follower_fetch import FollowerFetch
 from odradek.server.log_creation import after_logs_created, logs_pending
-from odradek.server.long_poll import LongPoll, read_until_satisfied
+from odradek.server.long_fetch import handle_in_turns, names_many
+from odradek.server.long_poll import LongPoll, read_or_wait
 from odradek.server.partition_errors import name_leader, set_fetch_error
 from odradek.server.preferred_replica import FIRST_WITH_RACK, redirect_to_preferred_replica
 
@@ -65,8 +66,6 @@ if TYPE_CHECKING:
 
 _FIRST_WITH_TOPIC_IDS = 13
 _FIRST_WITH_REPLICA_STATE = 15
-# Long polls over all connections; beyond this number a Fetch is answered at once with the data that exists.
-MAX_PARKED = 50_000
 # A request may have thousands of partitions. After this time the rest get their offsets and no records, as if
 # max_bytes were reached, so that one request does not block the event loop.
 READ_MS = 20
@@ -92,48 +91,15 @@ def handle(
     fetch = PendingFetch(context, request)
     if context.times is not None and fetch.is_follower:
         context.times.count_as_follower()
-    if _names_many(request):
-        return _handle_in_turns(context, fetch, is_resolved=False)
+    if names_many(request):
+        return handle_in_turns(context.broker, fetch, is_resolved=False)
     try:
         fetch.resolve()
     except ApiError as error:
         return FetchResponse(error_code=error.code)
     if fetch.is_long:
-        return _handle_in_turns(context, fetch, is_resolved=True)
-    return _read_or_wait(context, fetch)
-
-
-def _names_many(request: FetchRequest) -> bool:
-    """Whether the partitions of a request are resolved in several turns."""
-    count = len(request.topics) + len(request.forgotten_topics_data)
-    for topic in request.topics:
-        count += len(topic.partitions)
-    for forgotten in request.forgotten_topics_data:
-        count += len(forgotten.partitions)
-    return count > PARTITIONS_PER_TURN
-
-
-def _read_or_wait(context: RequestContext, fetch: PendingFetch) -> FetchResponse | LongPoll:
-    fetch.read()
-    if fetch.is_satisfied() or fetch.is_late() or context.broker.replicas.parked_fetch_count >= MAX_PARKED:
-        return fetch.response()
-    return LongPoll(context.broker, fetch)
-
-
-async def _handle_in_turns(
-    context: RequestContext, fetch: PendingFetch, *, is_resolved: bool
-) -> FetchResponse | LongPoll:
-    if not is_resolved:
-        try:
-            await in_turns(fetch.resolve_steps())
-        except ApiError as error:
-            return FetchResponse(error_code=error.code)
-    if not fetch.is_long:
-        return _read_or_wait(context, fetch)
-    await in_turns(fetch.read_steps())
-    if not fetch.is_satisfied() and context.broker.replicas.parked_fetch_count < MAX_PARKED:
-        await read_until_satisfied(context.broker, fetch)
-    return await in_turns(fetch.response_steps())
+        return handle_in_turns(context.broker, fetch, is_resolved=True)
+    return read_or_wait(context.broker, fetch)
 
 
 class PendingFetch:
@@ -161,11 +127,12 @@ class PendingFetch:
         "_read_ends_ms",
         "_readable",
         "_replica_id",
-        "_request",
-        "_requested",
         "_selects_replica",
         "deadline_ms",
+        "is_by_id",
         "partitions",
+        "request",
+        "requested",
         "respond_now",
         "responses",
         "session",
@@ -176,7 +143,8 @@ class PendingFetch:
     def __init__(self, context: RequestContext, request: FetchRequest) -> None:
         """A request whose partitions are yet to be resolved."""
         self._context = context
-        self._request = request
+        self.request = request
+        self.is_by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
         self._image = context.broker.image
         self._replica_id, replica_epoch = request.replica_id, -1
         if context.api_version >= _FIRST_WITH_REPLICA_STATE:
@@ -204,7 +172,7 @@ class PendingFetch:
         # A min_bytes above max_bytes can never be reached: every response would wait for max_wait_ms.
         self._max_bytes, self._min_bytes = max_bytes, min(request.min_bytes, max_bytes)
         self.session: FetchSession | None = None
-        self._requested: tuple[CachedPartition, ...] = ()
+        self.requested: tuple[CachedPartition, ...] = ()
         self._is_incremental = False
         # Only the first read acknowledges: a long poll may be read again long after its follower has died.
         self._is_first_read = True
@@ -224,33 +192,25 @@ class PendingFetch:
         Raises:
             ApiError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """
-        context = self._context
-        self.session, self._requested, self._is_incremental = context.broker.fetch_sessions.resolve(
-            self._request,
-            self._existing_partitions,
-            by_id=context.api_version >= _FIRST_WITH_TOPIC_IDS,
-            is_follower=self._replica_id >= 0,
+        self.resolved(
+            self._context.broker.fetch_sessions.resolve(
+                self.request, self.existing_partitions, by_id=self.is_by_id, is_follower=self._replica_id >= 0
+            )
         )
-        self.wakes_on_high_watermark = self.wakes_on_high_watermark and self.session is not None
 
-    def resolve_steps(self) -> Generator[None, None, None]:
-        """As `resolve`, in several steps."""
-        context = self._context
-        self.session, self._requested, self._is_incremental = yield from context.broker.fetch_sessions.resolve_steps(
-            self._request,
-            self._existing_partitions,
-            by_id=context.api_version >= _FIRST_WITH_TOPIC_IDS,
-            is_follower=self._replica_id >= 0,
-        )
-        self.wakes_on_high_watermark = self.wakes_on_high_watermark and self.session is not None
+    def resolved(self, resolved: Resolved) -> None:
+        """Use the session and the partitions that were found."""
+        self.session, self.requested, self._is_incremental = resolved
+        if self.session is None:
+            self.wakes_on_high_watermark = False
 
-    def _existing_partitions(self) -> int:
+    def existing_partitions(self) -> int:
         return sum(len(topic.partitions) for topic in self._image.topics_by_name.values())
 
     @property
     def is_long(self) -> bool:
         """Whether it is read in several turns. Followers are not: a broker has so many partitions, and skips most."""
-        return len(self._requested) > PARTITIONS_PER_TURN and (self._follower is None or self._is_unauthorized)
+        return len(self.requested) > PARTITIONS_PER_TURN and (self._follower is None or self._is_unauthorized)
 
     def read(self) -> None:
         """Read every partition once, within the limits."""
@@ -263,28 +223,13 @@ class PendingFetch:
         follower, now_ms = self._follower, self._context.broker.clock.monotonic_ms()
         self._read_at_ms = now_ms
         skipping = self._skips_unchanged(is_first)
-        for requested in self._requested:
+        for requested in self.requested:
             if skipping is not None and requested.caught_up_partition is not None:
                 caught_up_partition = skipping.unchanged_partition(requested, now_ms, acknowledges=is_first)
                 if caught_up_partition is not None:
                     self.partitions.append(caught_up_partition)
                     continue
-            data = PartitionData(partition_index=requested.partition_id, aborted_transactions=None)
-            self.responses.append((requested, data))
-            self._read_partition(requested, data, follower if is_first else None)
-
-    def read_steps(self) -> Generator[None, None, None]:
-        """As `read` of a request that `is_long`, in several steps: it acknowledges nothing, and skips no partition."""
-        partitions = self._requested
-        self._requested = partitions[:PARTITIONS_PER_TURN]
-        self.read()
-        self._requested = partitions
-        for slice_ in in_slices(partitions[PARTITIONS_PER_TURN:], PARTITIONS_PER_TURN):
-            yield
-            for requested in slice_:
-                data = PartitionData(partition_index=requested.partition_id, aborted_transactions=None)
-                self.responses.append((requested, data))
-                self._read_partition(requested, data, None)
+            self.read_partition(requested, follower if is_first else None)
 
     def _skips_unchanged(self, is_first: bool) -> FollowerFetch | None:
         """The follower whose partitions without news are skipped, as an incremental response omits them; else None.
@@ -296,16 +241,17 @@ class PendingFetch:
             return None
         return follower if not is_first or follower.is_registered(self._image) else None
 
-    def _read_partition(
-        self, requested: CachedPartition, data: PartitionData, acknowledging: FollowerFetch | None
-    ) -> None:
+    def read_partition(self, requested: CachedPartition, acknowledging: FollowerFetch | None) -> None:
+        """Read one partition, and add what is found to the responses."""
+        data = PartitionData(partition_index=requested.partition_id, aborted_transactions=None)
+        self.responses.append((requested, data))
         partition: Partition | None = None
         try:
             partition = self._partition(requested)
             if acknowledging is not None:
                 acknowledging.acknowledge(self._image, partition, requested)
             if self._selects_replica and redirect_to_preferred_replica(
-                self._context, self._request.rack_id, partition, requested.fetch_offset, data
+                self._context, self.request.rack_id, partition, requested.fetch_offset, data
             ):
                 self.respond_now = True
                 return
@@ -336,7 +282,7 @@ class PendingFetch:
             max_bytes=0 if is_throttled else min(requested.max_bytes, self._bytes_left),
             at_least_one=not self.size_bytes and not is_throttled,
             replica_id=self._replica_id,
-            isolation_level=self._request.isolation_level,
+            isolation_level=self.request.isolation_level,
             last_fetched_epoch=requested.last_fetched_epoch,
         )
 
@@ -408,7 +354,7 @@ class PendingFetch:
 
     @property
     def reads_committed(self) -> bool:
-        return self._request.isolation_level == READ_COMMITTED
+        return self.request.isolation_level == READ_COMMITTED
 
     @property
     def missing_bytes(self) -> int:
@@ -434,21 +380,11 @@ class PendingFetch:
             if throttle_ms:
                 return self._throttled(throttle_ms)
         response = FetchResponse(session_id=NO_SESSION if session is None else session.session_id)
-        self._respond_each(self.responses, response)
+        self.respond_each(self.responses, response)
         self._context.broker.metrics.fetched(self.size_bytes, is_follower=self.is_follower)
         return response
 
-    def response_steps(self) -> Generator[None, None, FetchResponse]:
-        """As `response`, in several steps."""
-        responses, self.responses = self.responses, []
-        response = self.response()
-        if not response.throttle_time_ms:
-            for slice_ in in_slices(responses, PARTITIONS_PER_TURN):
-                self._respond_each(slice_, response)
-                yield
-        return response
-
-    def _respond_each(
+    def respond_each(
         self,
         responses: Sequence[tuple[CachedPartition, PartitionData]],
         response: FetchResponse,

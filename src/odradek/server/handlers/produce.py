@@ -35,12 +35,18 @@ from odradek.protocol.messages.produce_response import (
     TopicProduceResponse,
 )
 from odradek.record.batch import HEADER_BYTES, BatchHeader
-from odradek.record.validation import ON_LOOP_RECORDS, TooLongForLoopError, admit, is_long_walk
+from odradek.record.validation import TooLongForLoopError, admit, is_long_walk
 from odradek.server.acknowledgement import Acknowledgement, Waiting
 from odradek.server.handlers.shared import ADMIN_CLIENT_ID
 from odradek.server.log_creation import after_logs_created, logs_pending
 from odradek.server.partition_errors import set_produce_error
-from odradek.server.produce_preparation import needs_recompression, prepare_off_loop, record_refused
+from odradek.server.produce_preparation import (
+    RECORDS_PER_TURN,
+    needs_recompression,
+    prepare_off_loop,
+    record_refused,
+    work_of,
+)
 from odradek.server.transactions.produce_verification import Check, Unverified, Verified, find_unverified, verify
 
 if TYPE_CHECKING:
@@ -55,11 +61,7 @@ _NONE_VERIFIED: Verified = {}
 # To read a member of an enumeration takes longer than to read a name of the module.
 _WRITE, _TOPIC = AclOperation.WRITE, AclResourceType.TOPIC
 _FIRST_WITH_TOPIC_IDS = 13
-# The work of one turn of the event loop, in records that are validated: about 10 ms. An append takes as long as 50 of
-# them, a decompression as long as 300, a refusal as long as 10.
-RECORDS_PER_TURN = 10_000
-AT_ONCE = 5  # so many batches are appended in one turn, whatever they hold
-APPEND, DECOMPRESSION, CHECKSUMMED_BYTES, DECOMPRESSED_BYTES, REFUSAL = 50, 300, 512, 64, 10
+AT_ONCE = 5  # so many batches are appended in one turn of the event loop, whatever they hold
 
 
 def handle(
@@ -131,7 +133,7 @@ class _Appends:
                     self._append(self._find(topic, name, data), data.records, partition_response)
                 except (ApiError, StorageError) as error:
                     self._set_error(partition_response, name or "", error)
-                if turns is not None and turns.fill(_work(data.records)):
+                if turns is not None and turns.fill(work_of(data.records)):
                     yield
             response.responses.append(
                 TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partition_responses)
@@ -234,17 +236,6 @@ class _Appends:
         if not self._acks:
             self._context.connection.close_because("a record sent with acks=0 was refused")
         set_produce_error(self._context, self._response, partition_response, topic, error)
-
-
-def _work(records: Any) -> int:
-    """About how long the validation of a batch on the event loop and its append take, in records."""
-    if records is None or len(records) < HEADER_BYTES:
-        return REFUSAL
-    header = BatchHeader.read(records)
-    count = min(max(0, header.record_count), ON_LOOP_RECORDS)
-    if header.compression:
-        return APPEND + DECOMPRESSION + count + len(records) // DECOMPRESSED_BYTES
-    return APPEND + count + len(records) // CHECKSUMMED_BYTES
 
 
 async def _verify_and_append(
