@@ -11,6 +11,8 @@ from collections.abc import Coroutine, Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+# The partitions of a large request that are handled in one turn.
+PARTITIONS_PER_TURN = 2000
 
 
 async def in_turns(steps: Generator[None, None, T]) -> T:

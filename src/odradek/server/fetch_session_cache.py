@@ -18,6 +18,7 @@ from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.numbers import INT32_MAX
+from odradek.common.turns import PARTITIONS_PER_TURN
 from odradek.settings.options import config, option
 
 if TYPE_CHECKING:
@@ -32,9 +33,8 @@ FINAL_EPOCH = -1
 MAX_EPOCH = INT32_MAX
 # Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS.
 EVICTION_MS = 120_000
-# The partitions of a request that are looked up in one turn of the event loop; also by how many partitions a session
-# may have more than the cluster.
-PARTITIONS_PER_TURN = 2000
+# By how many partitions a session may have more than the cluster.
+MOST_UNKNOWN = 2000
 
 T = TypeVar("T")
 # A topic as the request's version names it: the id from 13 on, the name before.
@@ -311,7 +311,7 @@ def _eviction_rank(session: FetchSession) -> tuple[bool, int]:
 
 def _is_excessive(partitions: Collection[PartitionKey], existing: Callable[[], int]) -> bool:
     """Whether a session would have so many more partitions than the cluster that no client needs it."""
-    return len(partitions) > PARTITIONS_PER_TURN and len(partitions) > existing() + PARTITIONS_PER_TURN
+    return len(partitions) > MOST_UNKNOWN and len(partitions) > existing() + MOST_UNKNOWN
 
 
 def _in_slices(items: Iterable[T]) -> Iterator[tuple[T, ...]]:

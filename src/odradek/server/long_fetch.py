@@ -1,6 +1,7 @@
 """A Fetch of very many partitions: resolved, read and answered in several turns of the event loop.
 
-Only consumers' requests are read so: a follower acknowledges with its first read, and skips most of its partitions.
+A follower's is read at once, as it acknowledges with its first read, and skips most of its partitions. One that may not
+act as a follower acknowledges nothing, and is read as a consumer's.
 """
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError
-from odradek.common.turns import in_slices, in_turns
+from odradek.common.turns import PARTITIONS_PER_TURN, in_slices, in_turns
 from odradek.protocol.messages.fetch_response import FetchResponse
-from odradek.server.fetch_session_cache import PARTITIONS_PER_TURN
 from odradek.server.long_poll import MAX_PARKED, LongPoll, read_or_wait, wait_for_data
 
 if TYPE_CHECKING:

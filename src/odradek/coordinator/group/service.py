@@ -15,7 +15,7 @@ from uuid import UUID
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
-from odradek.common.turns import Turns
+from odradek.common.turns import Turns, in_slices
 from odradek.coordinator.expressions import OffLoop
 from odradek.coordinator.group.classic.membership import Caller
 from odradek.coordinator.group.config import GroupConfig
@@ -225,9 +225,9 @@ class GroupCoordinator(ShardHost[Shard]):
         answer = LeaveGroupResponse()
         try:
             _check_group_id(request.group_id)
-            for members in _slices(request.members, ENTRIES_PER_STEP) if request.members else [request.members]:
+            for members in in_slices(request.members, ENTRIES_PER_STEP):
                 shard = self.shard(request.group_id)
-                some = LeaveGroupRequest(group_id=request.group_id, members=members)
+                some = LeaveGroupRequest(group_id=request.group_id, members=list(members))
                 response = await shard.run_parked(partial(self._leave, shard, some))
                 shard.record_refused_leaves(request.group_id, response, caller)
                 answer.members += response.members
@@ -410,7 +410,7 @@ class GroupCoordinator(ShardHost[Shard]):
         asked = [
             (topic, each) for topic in zip(request.topics, answer.topics, strict=True) for each in topic[0].partitions
         ]
-        for entries in _slices(asked, ENTRIES_PER_STEP) if asked else [asked]:
+        for entries in in_slices(asked, ENTRIES_PER_STEP):
             shard = self.shard(request.group_id)
             topics = [OffsetDeleteRequestTopic(name=topic.name, partitions=[each]) for (topic, _), each in entries]
             some = OffsetDeleteRequest(group_id=request.group_id, topics=topics)
@@ -501,17 +501,12 @@ class GroupCoordinator(ShardHost[Shard]):
                 answers[group_id] = refuse(group_id, error)
             await turns.spend()
         for shard, wanted in ids_of.items():
-            for ids in _slices(list(wanted), SERVED_PER_TURN):
+            for ids in in_slices(list(wanted), SERVED_PER_TURN):
                 try:
-                    answers.update(zip(ids, await serve(shard, ids), strict=True))
+                    answers.update(zip(ids, await serve(shard, list(ids)), strict=True))
                 except ApiError as error:
                     answers.update({group_id: refuse(group_id, error) for group_id in ids})
         return [answers[group_id] for group_id in group_ids]
-
-
-def _slices(whole: Sequence[T], size: int) -> Iterator[list[T]]:
-    for start in range(0, len(whole), size):
-        yield list(whole[start : start + size])
 
 
 def _steps_of(topics: Sequence[OffsetFetchRequestTopics]) -> Iterator[list[tuple[int, list[int]]]]:
@@ -519,8 +514,8 @@ def _steps_of(topics: Sequence[OffsetFetchRequestTopics]) -> Iterator[list[tuple
     step: list[tuple[int, list[int]]] = []
     left = ENTRIES_PER_STEP
     for place, topic in enumerate(topics):
-        for indexes in _slices(topic.partition_indexes, ENTRIES_PER_STEP) if topic.partition_indexes else [[]]:
-            step.append((place, indexes))
+        for indexes in in_slices(topic.partition_indexes, ENTRIES_PER_STEP):
+            step.append((place, list(indexes)))
             left -= 1 + len(indexes)
             if left <= 0:
                 yield step

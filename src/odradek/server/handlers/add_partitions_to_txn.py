@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.topic_names import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
-from odradek.common.turns import Turns
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnRequest,
@@ -29,7 +29,7 @@ from odradek.protocol.messages.add_partitions_to_txn_response import (
 )
 from odradek.server.authorization import check, may_act_as_broker
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import PARTITIONS_PER_TURN, fenced_code, transaction_request
+from odradek.server.handlers.shared import fenced_code, transaction_request
 from odradek.server.transactions.verification import Codes, add_or_verify
 
 FIRST_FENCED_VERSION = 2

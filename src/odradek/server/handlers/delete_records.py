@@ -15,7 +15,7 @@ from typing import Any
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.topic_names import INTERNAL_TOPICS
-from odradek.common.turns import Turns, first_step_at_once
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns, first_step_at_once
 from odradek.log.retention import delete_records
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.metadata.image import MetadataImage
@@ -27,7 +27,6 @@ from odradek.protocol.messages.delete_records_response import (
 )
 from odradek.server.authorization import refusal
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 
 
 def handle(

@@ -7,7 +7,7 @@ from typing import Any
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.topic_names import is_legal_topic_name
-from odradek.common.turns import Turns, first_step_at_once
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns, first_step_at_once
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest
 from odradek.protocol.messages.describe_producers_response import (
@@ -18,7 +18,6 @@ from odradek.protocol.messages.describe_producers_response import (
 )
 from odradek.server.authorization import TOPIC_REFUSED, refusal
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 
 
 def handle(

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.topic_names import METADATA_TOPIC
-from odradek.common.turns import Turns
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns
 from odradek.protocol.declare import NIL_UUID
 from odradek.protocol.messages.describe_quorum_request import DescribeQuorumRequest
 from odradek.protocol.messages.describe_quorum_request import TopicData as TopicRequest
 from odradek.protocol.messages.describe_quorum_response import DescribeQuorumResponse, PartitionData, TopicData
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 
 _FIRST_WITH_DIRECTORIES = 2
 

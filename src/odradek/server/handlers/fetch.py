@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.metrics import Given
+from odradek.common.turns import PARTITIONS_PER_TURN
 from odradek.protocol.codec import RecordsChunks
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import (
@@ -46,7 +47,6 @@ from odradek.replica.partition_read import PartitionRead, nothing_of
 from odradek.server.authorization import check_may_read, may_act_as_broker
 from odradek.server.fetch_session_cache import (
     NO_SESSION,
-    PARTITIONS_PER_TURN,
     CachedPartition,
     FetchSession,
     PartitionKey,

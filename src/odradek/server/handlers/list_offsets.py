@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
-from odradek.common.turns import Turns, first_step_at_once
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns, first_step_at_once
 from odradek.log.search import first_record_ms, search_timestamp
 from odradek.protocol.extras import (
     NO_RECORD_TIME,
@@ -34,7 +34,6 @@ from odradek.protocol.messages.list_offsets_response import (
 )
 from odradek.replica.partition import READ_COMMITTED
 from odradek.server.authorization import may_describe
-from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 from odradek.server.log_creation import after_logs_created, logs_pending
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ GROUP_ID_NOT_FOUND for a group that does not exist (KIP-848). 10: topics by id.
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.turns import Turns
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns
 from odradek.coordinator.group.classic.membership import Caller
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.metadata.image import MetadataImage
@@ -24,7 +24,6 @@ from odradek.protocol.messages.offset_commit_response import (
 )
 from odradek.server.authorization import may_read, refusal
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 
 TOPIC_ID_VERSION = 10
 

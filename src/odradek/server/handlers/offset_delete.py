@@ -9,7 +9,7 @@ Permissions: Delete on the group, Read on each topic.
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.turns import Turns
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.offset_delete_request import OffsetDeleteRequest, OffsetDeleteRequestTopic
 from odradek.protocol.messages.offset_delete_response import (
@@ -19,7 +19,6 @@ from odradek.protocol.messages.offset_delete_response import (
 )
 from odradek.server.authorization import may_read, refusal
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 
 
 async def handle(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:

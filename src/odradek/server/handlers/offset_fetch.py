@@ -12,7 +12,7 @@ by id.
 from __future__ import annotations
 
 from odradek.common.errors import ErrorCode
-from odradek.common.turns import Turns
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.offset_fetch_request import (
@@ -30,7 +30,6 @@ from odradek.protocol.messages.offset_fetch_response import (
 )
 from odradek.server.authorization import is_listed, may_describe, refusal
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 
 TOP_LEVEL_ERROR_VERSION = 2
 BATCH_VERSION = 8

@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Generator
 from typing import Any
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.turns import Turns, first_step_at_once
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns, first_step_at_once
 from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from odradek.protocol.messages.offset_for_leader_epoch_request import OffsetForLeaderEpochRequest
 from odradek.protocol.messages.offset_for_leader_epoch_response import (
@@ -22,7 +22,6 @@ from odradek.protocol.messages.offset_for_leader_epoch_response import (
 )
 from odradek.server.authorization import may_describe
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 
 
 def handle(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.turns import Turns
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns
 from odradek.coordinator.transaction.connections import Arrival
 from odradek.coordinator.transaction.machine import BUMPS_EPOCH, Request
 from odradek.metadata.acls import AclOperation, AclResourceType
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from odradek.metadata.model import BrokerImage
     from odradek.server.context import RequestContext
 
-# The partitions of a large request that are handled in one turn of the event loop.
-PARTITIONS_PER_TURN = 2000
 # The topics that Kafka keeps for itself.
 # The client id that may write to internal topics, as in Kafka.
 ADMIN_CLIENT_ID = "__admin_client"

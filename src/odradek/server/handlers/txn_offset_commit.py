@@ -12,7 +12,7 @@ request adds the group's partition to the transaction (KIP-890). Version 6, topi
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.turns import Turns
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns
 from odradek.coordinator.group.classic.membership import Caller
 from odradek.coordinator.group.records import OFFSETS_TOPIC
 from odradek.metadata.acls import AclOperation, AclResourceType
@@ -25,7 +25,6 @@ from odradek.protocol.messages.txn_offset_commit_response import (
 )
 from odradek.server.authorization import may_read, refusal
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 from odradek.server.transactions.verification import RETRIABLE
 
 ABORTABLE_VERSION = 4

@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.turns import Turns
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns
 from odradek.log.producer_state import NOT_REQUIRED, ProducerState, Verification
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.protocol.messages.produce_request import ProduceRequest
@@ -26,7 +26,6 @@ Unverified = tuple["Partition", BatchHeader]
 _FIRST_ABORTABLE = 11
 _FIRST_ADDING = 12
 _FIRST_WITH_TOPIC_IDS = 13
-HEADERS_PER_TURN = 2000
 
 
 def find_unverified(context: RequestContext, request: ProduceRequest) -> Generator[None, None, list[Unverified]]:
@@ -36,7 +35,7 @@ def find_unverified(context: RequestContext, request: ProduceRequest) -> Generat
     """
     found = []
     image, by_id = context.broker.image, context.api_version >= _FIRST_WITH_TOPIC_IDS
-    turns = Turns(HEADERS_PER_TURN)
+    turns = Turns(PARTITIONS_PER_TURN)
     for topic in request.topic_data:
         if turns.fill():
             yield
