@@ -145,7 +145,7 @@ def frame_of(api_key: ApiKey, version: int, request: Any) -> bytes:
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
-def dearest_turn_s(node: Node, frames: Iterable[bytes], limit_s: float = DEAREST_TURN_S) -> float:
+def dearest_turn_s(node: Node, frames: Iterable[bytes]) -> float:
     """The longest time, in seconds of a processor, for which the node served no other; of the best of some tries.
 
     A step that is too long is so in each try. A canary that only came late to read its answer is not.
@@ -158,18 +158,13 @@ def dearest_turn_s(node: Node, frames: Iterable[bytes], limit_s: float = DEAREST
         assert len(answer) > 50
         assert canary.answers
         dearest = min(dearest, canary.longest_wait_s)
-        if dearest < limit_s:
+        if dearest < DEAREST_TURN_S:
             break
     return dearest
 
 
-# The metadata of the topics of one request is published in one turn.
-@pytest.mark.parametrize(
-    ("count", "limit_s"), [(1_000, DEAREST_TURN_S), pytest.param(10_000, 0.5, marks=pytest.mark.slow)]
-)
-def test_other_clients_are_served_while_thousands_of_topics_are_created(
-    own_node: Node, count: int, limit_s: float
-) -> None:
+@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_other_clients_are_served_while_thousands_of_topics_are_created(own_node: Node, count: int) -> None:
     def frames() -> Iterator[bytes]:
         for attempt in range(3):
             topics = [
@@ -178,7 +173,7 @@ def test_other_clients_are_served_while_thousands_of_topics_are_created(
             ]
             yield frame_of(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics, timeout_ms=120_000))
 
-    assert dearest_turn_s(own_node, frames(), limit_s) < limit_s
+    assert dearest_turn_s(own_node, frames()) < DEAREST_TURN_S
     with Wire(own_node.port) as wire:
         made = wire.request(ApiKey.METADATA, 12, MetadataRequest(topics=None)).topics
     assert {f"0-{number}" for number in range(count)} <= {topic.name for topic in made}

@@ -119,8 +119,8 @@ BY_TEST: tuple[Bug, ...] = (
     Bug(
         "truncated records are published",
         "raft.storage:QuorumStorage.truncate_to",
-        "while self._unpublished and self._unpublished[-1][0] >= end_offset:",
-        "while self._unpublished and self._unpublished[-1][0] >= end_offset + 10**9:",
+        "while self._unpublished and self._unpublished[-1].last_offset >= end_offset:",
+        "while self._unpublished and self._unpublished[-1].last_offset >= end_offset + 10**9:",
         "readers see metadata that was taken back",
     ),
     Bug(

@@ -13,6 +13,11 @@ from typing import Any
 
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
+from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
+from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
+from odradek.protocol.messages.topic_record import TopicRecord
+
+_SEPARABLE = (TopicRecord, RemoveTopicRecord, PartitionChangeRecord)
 
 Subscriber = Callable[[MetadataDelta, MetadataImage], None]
 
@@ -58,6 +63,7 @@ class MetadataPublisher:
         self.image = MetadataImage(cluster_id=cluster_id)
         self.kraft_version = 0  # the quorum's own feature, which is in its control records (KIP-853)
         self._transaction = TransactionBuffer()
+        self._begun: MetadataDelta | None = None  # the changes of records that `replay` got
         self._subscribers: list[Subscriber] = []
 
     def subscribe(self, subscriber: Subscriber) -> None:
@@ -80,7 +86,7 @@ class MetadataPublisher:
         delta = MetadataDelta(MetadataImage(cluster_id=old.cluster_id, controller_id=old.controller_id))
         for record in records:
             delta.replay(record)
-        self._transaction = TransactionBuffer()
+        self._transaction, self._begun = TransactionBuffer(), None
         self.image = delta.apply(offset, leader_epoch)
         delta.deleted_topics = {
             topic_id: topic for topic_id, topic in old.topics_by_id.items() if topic_id not in self.image.topics_by_id
@@ -90,21 +96,32 @@ class MetadataPublisher:
         delta.changed_acls |= dict.fromkeys(old.acls)
         self._publish(delta)
 
-    def committed(self, records: Sequence[tuple[int, Any]], leader_epoch: int) -> None:
-        """Apply committed records, each with its offset; notify subscribers once for all of them."""
-        if not records:
-            return
-        assert records[0][0] > self.image.offset, f"{records[0][0]} is committed after {self.image.offset}"
-        assert leader_epoch >= self.image.leader_epoch, f"epoch {leader_epoch} after {self.image.leader_epoch}"
-        delta = MetadataDelta(self.image)
+    def replay(self, records: Sequence[tuple[int, Any]]) -> int:
+        """Apply committed records, each with its offset, to the image that the next call of `committed` publishes.
+
+        Returns:
+            The offset (inclusive) up to which no metadata transaction is open; -1 if there is none.
+        """
+        delta = self._begun = self._begun or MetadataDelta(self.image)
         complete_offset = -1  # an image's offset must not claim records that are held back
         for offset, record in records:
             for _, counted in self._transaction.add(offset, record):
                 delta.replay(counted)
             if not self._transaction.open:
                 complete_offset = offset
-        if complete_offset >= 0:
-            self.image = delta.apply(complete_offset, leader_epoch)
+        return complete_offset
+
+    def committed(self, records: Sequence[tuple[int, Any]], leader_epoch: int) -> None:
+        """Apply committed records, each with its offset; notify subscribers once for all of them."""
+        if not records:
+            return
+        assert records[0][0] > self.image.offset, f"{records[0][0]} is committed after {self.image.offset}"
+        assert leader_epoch >= self.image.leader_epoch, f"epoch {leader_epoch} after {self.image.leader_epoch}"
+        complete_offset = self.replay(records)
+        if complete_offset >= 0 and self._begun is not None:
+            delta, self._begun = self._begun, None
+            # The controller may have changed since the first of these records.
+            self.image = replace(delta.apply(complete_offset, leader_epoch), controller_id=self.image.controller_id)
             self._publish(delta)
 
     def controller_changed(self, controller_id: int) -> None:
@@ -117,6 +134,20 @@ class MetadataPublisher:
     def _publish(self, delta: MetadataDelta) -> None:
         for subscriber in tuple(self._subscribers):
             subscriber(delta, self.image)
+
+
+def first_part(records: Sequence[tuple[int, Any]], count: int) -> tuple[Sequence[tuple[int, Any]], bool]:
+    """The first records of a batch, `count` up to twice as many, and whether an image may end with them.
+
+    The topics of a batch can be separated, and the changes of partitions; a topic and its partitions and settings
+    cannot, and neither can ACLs: a rule that allows may be before one that denies.
+    """
+    if len(records) <= count:
+        return records, True
+    for place in range(count, min(len(records), 2 * count)):
+        if isinstance(records[place][1], _SEPARABLE):
+            return records[:place], True
+    return records[:count], False
 
 
 def delta_from_nothing(image: MetadataImage) -> MetadataDelta:

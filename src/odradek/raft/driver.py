@@ -44,6 +44,7 @@ from odradek.raft.metadata_log import MetadataLog
 from odradek.raft.node import IDLE_TICK_MS, RaftNode
 from odradek.raft.outgoing import MAX_BACKOFF_MS, Commits, OutgoingRequests
 from odradek.raft.peers import QuorumPeers
+from odradek.raft.publication import Publication
 from odradek.raft.quorum_state import NO_NODE, ElectionState
 from odradek.raft.roles import Role
 from odradek.raft.snapshot import SnapshotId
@@ -128,6 +129,7 @@ class RaftDriver:
         self._snapshots = SnapshotWriter(
             self.storage, disk=disk, clock=clock, sync_soon=self._sync_soon, on_failed=self._fail
         )
+        self._publication = Publication(self.storage, self._fail)
         self.node: RaftNode
         self._space: Space
         self._incoming: IncomingRequests
@@ -143,7 +145,6 @@ class RaftDriver:
         self._news, self._leader_changed, self._tick_now = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._planned_ms = 0
         self._last_published_leader: Leader | None = None
-        self._published_high_watermark = 0
         self._failure: BaseException | None = None
         self._stopping = False
 
@@ -237,7 +238,7 @@ class RaftDriver:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
+        await self._publication.close()
         await self._outgoing.close()
         if self._failure is None:
             await self._disk.run_blocking(self.log.flush)
@@ -463,10 +464,9 @@ class RaftDriver:
 
     def committed(self, high_watermark: int) -> None:
         """Publish the records below the high watermark (exclusive), and wake the callers that wait for them."""
-        self.storage.publish(high_watermark)
+        is_new = self._publication.committed(high_watermark)
         self._commits.committed(high_watermark)
-        if high_watermark > self._published_high_watermark:
-            self._published_high_watermark = high_watermark
+        if is_new:
             self._wake_fetches()
         removed = self.leads and not self.node.is_voter and self.storage.history.voters_offset < high_watermark
         if removed:  # the removal of this leader is committed: its leadership ends (KIP-853)

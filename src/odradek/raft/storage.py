@@ -11,10 +11,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from odradek.common.errors import ApiError, ProtocolError, StorageError
 from odradek.common.ports import Disk, is_out_of_descriptors, make_dirs_durably, probe_space
-from odradek.metadata.publisher import MetadataPublisher
+from odradek.metadata.image import MetadataImage
+from odradek.metadata.publisher import MetadataPublisher, first_part
 from odradek.protocol.declare import Message
 from odradek.protocol.messages.k_raft_version_record import KRaftVersionRecord
 from odradek.protocol.messages.leader_change_message import LeaderChangeMessage
@@ -38,8 +40,18 @@ from odradek.raft.voters import VoterSet
 from odradek.record.reader import read_batches
 
 RECORDS_PER_SLICE = 1000
+# How many records are published per iteration of the loop, about 15 us each.
+RECORDS_PER_TURN = 1000
 # The size of a trial write, which must succeed before a replica whose disk was full may lead again.
 PROBE_FILE, PROBE_BYTES = "space.tmp", 256 * 1024
+
+
+class HeldBatch(NamedTuple):
+    """The records of a batch, or of its rest, each with its offset, that are not published."""
+
+    last_offset: int
+    leader_epoch: int
+    records: Sequence[tuple[int, Message]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +73,8 @@ class QuorumStorage:
         self.directory = directory
         self._config = config
         self._publisher = publisher
-        self._unpublished: deque[tuple[int, int, Sequence[tuple[int, Message]]]] = deque()
+        self._unpublished: deque[HeldBatch] = deque()
+        self._image_before_batch: MetadataImage | None = None  # while the publisher has a part of a batch
         self.history = VoterHistory(voters)
         self.snapshots: list[SnapshotId] = []
         self._unwritten: list[DecodedBatch] = []
@@ -113,6 +126,7 @@ class QuorumStorage:
         if snapshot_id.end_offset > self.published_offset:
             self._publisher.load_snapshot(snapshot.records, snapshot_id.end_offset - 1, snapshot_id.leader_epoch)
             self.published_offset = snapshot_id.end_offset
+            self._image_before_batch = None
 
     def _queue(self, batch: DecodedBatch) -> bool:
         """Hold a batch for the publisher; returns whether it changes the voters."""
@@ -125,9 +139,9 @@ class QuorumStorage:
         return changed
 
     def _queue_records(self, last_offset: int, leader_epoch: int, records: Sequence[tuple[int, Message]]) -> None:
-        held_offset, held_epoch, _ = self._unpublished[-1] if self._unpublished else (-1, -1, ())
-        assert held_offset < last_offset and held_epoch <= leader_epoch, "batches are held in the log's order"
-        self._unpublished.append((last_offset, leader_epoch, records))
+        held = self._unpublished[-1] if self._unpublished else HeldBatch(-1, -1, ())
+        assert held.last_offset < last_offset and held.leader_epoch <= leader_epoch, "held in the log's order"
+        self._unpublished.append(HeldBatch(last_offset, leader_epoch, records))
 
     def _queue_all(self, batches: Iterable[DecodedBatch]) -> bool:
         return [self._queue(batch) for batch in batches].count(True) > 0
@@ -223,9 +237,9 @@ class QuorumStorage:
                 self.directory, f"the leader asks for truncation to {end_offset}; {floor} is committed and read"
             )
         self.log.truncate_to(end_offset)
-        while self._unpublished and self._unpublished[-1][0] >= end_offset:
+        while self._unpublished and self._unpublished[-1].last_offset >= end_offset:
             self._unpublished.pop()
-        assert not self._unpublished or self._unpublished[-1][0] < self.log.log_end_offset, (
+        assert not self._unpublished or self._unpublished[-1].last_offset < self.log.log_end_offset, (
             "what was cut off is never published"
         )
         changed = self.history.truncate_to(end_offset)
@@ -237,29 +251,60 @@ class QuorumStorage:
         epoch, end_offset = self.end_of_epoch(found.epoch)
         return min(end_offset, found.end_offset) if epoch == found.epoch else end_offset
 
-    def publish(self, high_watermark: int) -> None:
-        """Pass committed records (below `high_watermark`, exclusive) to the publisher."""
+    def publish(self, high_watermark: int) -> bool:
+        """Pass committed records (below `high_watermark`, exclusive) to the publisher; returns whether those were all.
+
+        One call passes on about `RECORDS_PER_TURN` records. If a batch of more has records of several topics or
+        partitions, there are images with some of them and not yet the others (`first_part`).
+        """
         end_offset = self.log.log_end_offset
         assert high_watermark <= end_offset, f"{high_watermark} is committed of a log that ends at {end_offset}"
-        records: list[tuple[int, Message]] = []
-        leader_epoch = 0
-        while self._unpublished and self._unpublished[0][0] < high_watermark:
-            last_offset, batch_epoch, batch = self._unpublished.popleft()
-            if records and batch_epoch != leader_epoch:
-                self._publisher.committed(records, leader_epoch)
-                records = []
-            leader_epoch = batch_epoch
-            records.extend(batch)
-            self.published_offset = max(self.published_offset, last_offset + 1)
-        if records:
-            self._publisher.committed(records, leader_epoch)
+        left = RECORDS_PER_TURN
+        while self._unpublished and self._unpublished[0].last_offset < high_watermark:
+            if left <= 0:
+                return False
+            left -= self._publish_some(high_watermark)
+        return True
+
+    def _publish_some(self, high_watermark: int) -> int:
+        """Publish the next batches of one epoch, or a part of a long batch; returns the number of records."""
+        last_offset, leader_epoch, records = self._unpublished.popleft()
+        part, may_end = first_part(records, RECORDS_PER_TURN)
+        if len(part) < len(records):
+            self._unpublished.appendleft(HeldBatch(last_offset, leader_epoch, records[len(part) :]))
+            self._image_before_batch = self._image_of_batches
+            self.published_offset = max(self.published_offset, part[-1][0] + 1)
+            if may_end:
+                self._publisher.committed(part, leader_epoch)
+            else:
+                self._publisher.replay(part)
+            return len(part)
+        together = list(part)
+        while self._unpublished and self._unpublished[0].last_offset < high_watermark:
+            following = self._unpublished[0]
+            if following.leader_epoch != leader_epoch or len(together) + len(following.records) > RECORDS_PER_TURN:
+                break
+            self._unpublished.popleft()
+            last_offset = following.last_offset
+            together += following.records
+        self.published_offset = max(self.published_offset, last_offset + 1)
+        self._publisher.committed(together, leader_epoch)
+        self._image_before_batch = None
+        return len(together)
+
+    @property
+    def _image_of_batches(self) -> MetadataImage:
+        """The newest image that ends with a batch, and so may be a snapshot."""
+        return self._image_before_batch or self._publisher.image
 
     def publish_unwritten(self, high_watermark: int) -> None:
         """Publish committed records of the leader's last answer that could not be written for lack of space.
 
-        They are fetched again until they are written, and published once. All written records were published before.
+        They are fetched again until they are written, and published once, after all written records.
         """
         unwritten, self._unwritten = self._unwritten, []
+        if self._unpublished:
+            return
         for batch in unwritten:
             if batch.last_offset >= high_watermark:
                 return
@@ -361,7 +406,7 @@ class QuorumStorage:
 
     def snapshot_writer(self, now_ms: int) -> tuple[SnapshotId, Callable[[], None]]:
         """Prepare a snapshot of the published state, on the loop: its id, and the blocking function that writes it."""
-        image = self._publisher.image
+        image = self._image_of_batches
         snapshot_id = SnapshotId(image.offset + 1, image.leader_epoch)
         kraft_version, voters = self.history.at(snapshot_id.end_offset)
         assert snapshot_id.end_offset <= self.published_offset, "a snapshot has what is committed alone"
@@ -443,7 +488,7 @@ class QuorumStorage:
         interval_ms = self._config.snapshot_interval_ms
         due = self.bytes_since_snapshot >= self._config.snapshot_bytes or 0 < interval_ms <= ms_since_snapshot
         newest = self.snapshots[-1].end_offset if self.snapshots else 0
-        return due and self._publisher.image.offset + 1 > newest
+        return due and self._image_of_batches.offset + 1 > newest
 
     def first_records(self, leader_id: int, granting: Collection[int]) -> list[Message]:
         """The records of an epoch's first batch: the leader, its granting voters and, once, the quorum's voters."""
