@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import ip_address
@@ -23,18 +23,22 @@ from odradek.security.acl.prefixes import Prefixes
 K = TypeVar("K")
 
 
-_DESCRIBED_BY = (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER)
-_ALL = int(AclOperation.ALL)
+_ALL, _ALLOW, _DENY = int(AclOperation.ALL), int(PermissionType.ALLOW), int(PermissionType.DENY)
+_PREFIXED = int(PatternType.PREFIXED)
+# The operation that each implies if it is allowed.
+_IMPLIED = {
+    int(AclOperation.READ): int(AclOperation.DESCRIBE),
+    int(AclOperation.WRITE): int(AclOperation.DESCRIBE),
+    int(AclOperation.DELETE): int(AclOperation.DESCRIBE),
+    int(AclOperation.ALTER): int(AclOperation.DESCRIBE),
+    int(AclOperation.ALTER_CONFIGS): int(AclOperation.DESCRIBE_CONFIGS),
+}
 
 
 def _covered(acl: Acl) -> tuple[int, ...]:
     """The operations under which an ACL is stored; only ALLOW implies other operations. Lookups include ALL."""
-    if acl.permission_type == PermissionType.ALLOW:
-        if acl.operation in _DESCRIBED_BY:
-            return (acl.operation, int(AclOperation.DESCRIBE))
-        if acl.operation == AclOperation.ALTER_CONFIGS:
-            return (acl.operation, int(AclOperation.DESCRIBE_CONFIGS))
-    return (acl.operation,)
+    implied = _IMPLIED.get(acl.operation) if acl.permission_type == _ALLOW else None
+    return (acl.operation,) if implied is None else (acl.operation, implied)
 
 
 Address = tuple[int, int, int]  # version, number of bits, value
@@ -74,10 +78,9 @@ class _Hosts:
         self._networks: _Networks | None = None
 
     def add(self, acl: Acl) -> None:
-        network = network_of(acl.host)
         if acl.host == WILDCARD:
             self._anywhere = (*self._anywhere, acl)
-        elif network is None:
+        elif (network := network_of(acl.host)) is None:
             self._exact = self._exact or {}
             self._exact.setdefault(one_form(acl.host), []).append(acl)
         else:
@@ -85,10 +88,9 @@ class _Hosts:
             self._networks.add(network, acl)
 
     def remove(self, acl: Acl) -> None:
-        network = network_of(acl.host)
         if acl.host == WILDCARD:
             self._anywhere = tuple(each for each in self._anywhere if each != acl)
-        elif network is None:
+        elif (network := network_of(acl.host)) is None:
             assert self._exact is not None, acl
             _remove_from(self._exact, one_form(acl.host), acl)
         else:
@@ -165,10 +167,10 @@ class Pattern:
         self.allowed: Side = _NOTHING
 
     def _side(self, acl: Acl) -> Side:
-        return self.denied if acl.permission_type == PermissionType.DENY else self.allowed
+        return self.denied if acl.permission_type == _DENY else self.allowed
 
     def _make_side(self, acl: Acl) -> None:
-        if acl.permission_type == PermissionType.DENY:
+        if acl.permission_type == _DENY:
             self.denied = self.denied or {}
         else:
             self.allowed = self.allowed or {}
@@ -207,10 +209,9 @@ def find_rule(side: Side, principal: str, operation: int, host: str) -> Acl | No
     return None
 
 
-def _allows(acl: Acl) -> Iterator[tuple[str, int]]:
+def _allows(acl: Acl) -> list[tuple[str, int]]:
     """Principal and each operation that an entry allows; nothing of one that denies."""
-    if acl.permission_type == PermissionType.ALLOW:
-        yield from ((acl.principal, operation) for operation in _covered(acl))
+    return [(acl.principal, operation) for operation in _covered(acl)] if acl.permission_type == _ALLOW else []
 
 
 @dataclass(slots=True)
@@ -228,7 +229,10 @@ class _OneType:
             pattern = self._open(acl)
         pattern.add(acl)
         for key in _allows(acl):
-            self.allowing.setdefault(key, Counter())[pattern] += 1
+            own = self.allowing.get(key)
+            if own is None:
+                own = self.allowing[key] = Counter()
+            own[pattern] = own.get(pattern, 0) + 1
 
     def remove(self, acl: Acl) -> None:
         pattern = self._pattern(acl)
@@ -248,11 +252,11 @@ class _OneType:
                 del self.literals[pattern.name]
 
     def _pattern(self, acl: Acl) -> Pattern | None:
-        prefixed = acl.pattern_type == PatternType.PREFIXED
+        prefixed = acl.pattern_type == _PREFIXED
         return self.prefixes.get(acl.resource_name) if prefixed else self.literals.get(acl.resource_name)
 
     def _open(self, acl: Acl) -> Pattern:
-        pattern = Pattern(acl.resource_name, acl.pattern_type == PatternType.PREFIXED)
+        pattern = Pattern(acl.resource_name, acl.pattern_type == _PREFIXED)
         if pattern.prefixed:
             self.prefixes.add(pattern.name, pattern)
         else:
@@ -271,8 +275,8 @@ class AclIndex:
 
     def add(self, acl: Acl) -> None:
         """Put in an entry."""
-        self._often[acl] += 1
-        if self._often[acl] == 1:
+        count = self._often[acl] = self._often.get(acl, 0) + 1
+        if count == 1:
             self._types.setdefault(acl.resource_type, _OneType()).add(acl)
 
     def remove(self, acl: Acl) -> None:
