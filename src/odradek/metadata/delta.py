@@ -73,6 +73,7 @@ class MetadataDelta(MetadataReplayer):
         self.changed_scram = False
         self.changed_tokens = False
         self._tables: dict[str, dict[Any, Any]] = {}
+        self._copied: set[ConfigResource] = set()
         self._partitions: dict[UUID, dict[int, PartitionImage]] = {}
         self._next_producer_id = image.next_producer_id
 
@@ -106,6 +107,14 @@ class MetadataDelta(MetadataReplayer):
         if changed is not None:
             changed.add(key)
         return self._table(table)
+
+    def _settings_to_change(self, configs: dict[Any, Any], resource: ConfigResource) -> dict[str, str]:
+        # One copy for all records: a resource may have thousands of settings, and each is a record.
+        if resource in self._copied and resource in configs:
+            settings: dict[str, str] = configs[resource]
+            return settings
+        self._copied.add(resource)
+        return super()._settings_to_change(configs, resource)
 
     def _topic_partitions(self, topic_id: UUID) -> dict[int, PartitionImage]:
         partitions = self._partitions.get(topic_id)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from odradek.metadata.model import BrokerImage, broker_of, changed_broker, check_broker, controller_of
+from odradek.metadata.model import BrokerImage, ConfigResource, broker_of, changed_broker, check_broker, controller_of
 
 if TYPE_CHECKING:
     from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
@@ -102,7 +102,7 @@ class MetadataReplayer(ABC):
     def _config(self, record: ConfigRecord) -> None:
         resource = (int(record.resource_type), record.resource_name)
         configs = self._changed("configs", resource)
-        settings = dict(configs.get(resource, {}))
+        settings = self._settings_to_change(configs, resource)
         if record.value is None:
             settings.pop(record.name, None)
         else:
@@ -111,6 +111,10 @@ class MetadataReplayer(ABC):
             configs[resource] = settings
         else:
             configs.pop(resource, None)
+
+    def _settings_to_change(self, configs: dict[Any, Any], resource: ConfigResource) -> dict[str, str]:
+        """A copy of a resource's settings: what reads the present ones must not see the change."""
+        return dict(configs.get(resource, {}))
 
     def _feature(self, record: FeatureLevelRecord) -> None:
         features = self._changed("features", record.name)

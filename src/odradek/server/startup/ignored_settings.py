@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import cache
+from itertools import islice
 
 from odradek.common.log_lines import get_logger
 from odradek.metadata.delta import MetadataDelta
@@ -28,6 +29,8 @@ _SCOPES = {
 }
 _OTHER_BROKER_KEYS = frozenset({*DYNAMIC_ONLY, DRAIN_KEY, DRAIN_STOP_KEY})
 _NO_LISTENER = "no listener has this name"
+# The most lines of one change: a resource may have thousands of settings, which a client names.
+MAX_LINES = 20
 _log = get_logger("server.settings")
 
 
@@ -49,7 +52,7 @@ def has_effect(scope: str, key: str, value: str | None) -> bool:
 
 
 class IgnoredSettings:
-    """Warns once for each key of each change, however many topics it was set on."""
+    """Warns once for each key of each change, however many topics it was set on, up to `MAX_LINES` keys."""
 
     def __init__(self, node_id: int, listeners: Callable[[], Container[str]]) -> None:
         """`listeners` returns the names, in lower case, that keys of listeners may have."""
@@ -59,7 +62,8 @@ class IgnoredSettings:
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Log changed settings without effect."""
-        for (scope, key), names in self.find(delta.changed_configs, image.configs).items():
+        found = self.find(delta.changed_configs, image.configs)
+        for (scope, key), names in islice(found.items(), MAX_LINES):
             reason = _NO_LISTENER if self._is_elsewhere(key) else reason_unused(_plain(key))
             _log.warning(
                 "unsupported dynamic setting ignored",
@@ -69,6 +73,8 @@ class IgnoredSettings:
                 others=len(names) - 1,
                 **({"reason": reason} if reason else {}),
             )
+        if len(found) > MAX_LINES:
+            _log.warning("more unsupported dynamic settings ignored", count=len(found) - MAX_LINES)
 
     def find(
         self, changed: Iterable[ConfigResource], configs: Mapping[ConfigResource, Mapping[str, str]]
