@@ -12,6 +12,7 @@ from odradek.client.cluster import BrokerGoneError, Cluster, check
 from odradek.client.connection import RequestTimeoutError, UnreachableError
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.topic_names import TopicPartition
+from odradek.common.turns import in_slices
 from odradek.protocol.messages import alter_partition_reassignments_request as alter_request
 from odradek.protocol.messages import elect_leaders_request as elect_request
 from odradek.protocol.messages import list_partition_reassignments_request as list_request
@@ -22,6 +23,8 @@ from odradek.protocol.messages.elect_leaders_response import ElectLeadersRespons
 from odradek.protocol.messages.list_partition_reassignments_response import ListPartitionReassignmentsResponse
 
 PREFERRED, UNCLEAN = 0, 1
+# The partitions of one request: a controller decides at most 10,000 (QuorumController.MAX_RECORDS_PER_USER_OP).
+PARTITIONS_PER_REQUEST = 10_000
 # The errors of a request to a broker that is not running.
 GONE = (BrokerGoneError, UnreachableError, RequestTimeoutError)
 
@@ -58,8 +61,17 @@ async def move_replicas(
     Args:
         keep_factor: refuse changes of the replication factor, which older clusters do not support (KIP-860).
     Raises:
-        ApiError: the whole request was refused.
+        ApiError: a whole request was refused.
     """
+    results: dict[TopicPartition, ApiError | None] = {}
+    for some in in_slices(list(wanted), PARTITIONS_PER_REQUEST):
+        results |= await _move_some(cluster, {each: wanted[each] for each in some}, keep_factor)
+    return results
+
+
+async def _move_some(
+    cluster: Cluster, wanted: Mapping[TopicPartition, Sequence[int] | None], keep_factor: bool
+) -> dict[TopicPartition, ApiError | None]:
     request = alter_request.AlterPartitionReassignmentsRequest(
         timeout_ms=cluster.timeout_ms,
         allow_replication_factor_change=not keep_factor,
@@ -128,8 +140,19 @@ async def elect_leaders(
     For all partitions, the result has only changes.
 
     Raises:
-        ApiError: the whole request was refused.
+        ApiError: a whole request was refused.
     """
+    if asked is None:
+        return await _elect_some(cluster, kind, None)
+    results: dict[TopicPartition, ApiError | None] = {}
+    for some in in_slices(list(asked), PARTITIONS_PER_REQUEST):
+        results |= await _elect_some(cluster, kind, some)
+    return results
+
+
+async def _elect_some(
+    cluster: Cluster, kind: int, asked: Collection[TopicPartition] | None
+) -> dict[TopicPartition, ApiError | None]:
     request = elect_request.ElectLeadersRequest(election_type=kind, timeout_ms=cluster.timeout_ms)
     request.topic_partitions = None
     if asked is not None:

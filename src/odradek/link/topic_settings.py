@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from odradek.client.admin import ConfigOperation
 from odradek.client.cluster import check
+from odradek.common.turns import in_slices
 from odradek.link.same_topics import same_topics
 from odradek.metadata.model import ResourceType
 from odradek.protocol.messages import describe_configs_request, incremental_alter_configs_request
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from odradek.settings.links import Link
 
 Changes = dict[str, str | None]
+# The settings of so many topics are changed by one request: a topic has far fewer than 100, and the controller decides
+# at most 10,000 per request.
+TOPICS_PER_REQUEST = 100
 
 
 class TopicSettingsFollower:
@@ -68,8 +72,10 @@ class TopicSettingsFollower:
             check(each.error_code, f"settings of {each.resource_name} at the source", each.error_message)
 
     async def _alter(self, changes: Mapping[str, Changes]) -> None:
-        if not changes:
-            return
+        for topics in in_slices(list(changes), TOPICS_PER_REQUEST) if changes else ():
+            await self._alter_some({topic: changes[topic] for topic in topics})
+
+    async def _alter_some(self, changes: Mapping[str, Changes]) -> None:
         resources = [
             incremental_alter_configs_request.AlterConfigsResource(
                 resource_type=ResourceType.TOPIC,
