@@ -13,6 +13,7 @@ from random import Random
 from uuid import UUID
 
 from odradek.common.addresses import plain_address
+from odradek.common.steps import all_steps
 from odradek.controller.acls import Acls
 from odradek.controller.client_quotas import alter_client_quotas
 from odradek.controller.state import ControllerState
@@ -89,7 +90,7 @@ def _decides_as_the_model(text: str) -> None:
     question, *lines = text.split("\n")
     name, _, host = question.partition("|")
     creations = [_creation(line.split("|")) for line in lines[:20] if line.count("|") == 6]
-    result = Acls(ControllerState(Timeline()), Random(1)).create(CreateAclsRequest(creations=[*creations]))
+    result = all_steps(Acls(ControllerState(Timeline()), Random(1)).create(CreateAclsRequest(creations=[*creations])))
     refused = [each.error_code for each in result.response.results]
     assert len(refused) == len(creations)
     acls = [_acl(creation) for creation, code in zip(creations, refused, strict=True) if not code]
@@ -180,7 +181,7 @@ def run_quotas(data: bytes) -> None:
     user, _, client_id = who.partition(";")
     entries = [_entry(line) for line in lines[:20]]
     request = quota_requests.AlterClientQuotasRequest(entries=entries)
-    result = alter_client_quotas(ControllerState(Timeline()), request)
+    result = all_steps(alter_client_quotas(ControllerState(Timeline()), request))
     assert [bool(each.error_code) for each in result.response.entries] == [
         bool(each.error_message) for each in result.response.entries
     ]

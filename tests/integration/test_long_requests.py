@@ -75,6 +75,7 @@ from odradek.server.pending_response import PendingResponse
 from odradek.testing.faults import NetworkLinks
 from odradek.testing.node_thread import NodeThread
 from tests.support.clients.api_calls import batch, fetch_request, fetch_topic, produce_request
+from tests.support.models.large_requests import BOUNDED, write_txn_markers
 from tests.support.nodes.node import free_port
 from tests.support.waiting import eventually
 
@@ -96,6 +97,8 @@ def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeThread]:
         "log.dirs": directory / "data",
         "offsets.topic.num.partitions": 1,
         "auto.create.topics.enable": "false",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
     }
     try:
         node.begin(None, [f"{key}={value}" for key, value in overrides.items()]).result(60)
@@ -366,6 +369,12 @@ CASES: dict[str, tuple[ApiKey, int, Any]] = {
             v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=[]) for name in NAMES],
         ),
     ),
+    "WriteTxnMarkers": (ApiKey.WRITE_TXN_MARKERS, 1, write_txn_markers(20_000)),
+    "CreateTopics that are too many": (
+        ApiKey.CREATE_TOPICS,
+        7,
+        CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=1) for name in NAMES]),
+    ),
 }
 
 
@@ -376,6 +385,35 @@ def test_others_are_served_in_between(
     thread.call(meanwhile.answer(api_key, version, request_))
     assert meanwhile.answered >= 1
     assert meanwhile.turns >= (1 if request_ == MetadataRequest(topics=None) else 5)
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_as_many_entries_as_allowed_take_turns(thread: NodeThread, meanwhile: Meanwhile, name: str) -> None:
+    api_key, version, request = BOUNDED[name]
+    answer = thread.call(meanwhile.answer(api_key, version, request(10_000)))
+    assert ErrorCode.POLICY_VIOLATION not in codes_of(answer)
+    assert meanwhile.turns >= (5 if name == "AlterConfigs" else 40), "a resource is decided in one turn"
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_more_entries_are_refused_and_others_served(thread: NodeThread, meanwhile: Meanwhile, name: str) -> None:
+    """Two resources, and results without names as those of ACLs, are answered at once."""
+    api_key, version, request = BOUNDED[name]
+    answer = thread.call(meanwhile.answer(api_key, version, request(20_000)))
+    assert codes_of(answer) == {ErrorCode.POLICY_VIOLATION}
+    assert meanwhile.turns >= (0 if name in ("AlterConfigs", "CreateAcls", "DeleteAcls") else 5)
+
+
+def codes_of(answer: Any) -> set[int]:
+    """The error codes of the elements of a response, and of the elements' own."""
+    codes: set[int] = set()
+    for spec in answer.FIELDS:
+        value = getattr(answer, spec.name)
+        if spec.name == "error_code":
+            codes.add(value)
+        elif spec.wire_type == "array":
+            codes.update(*(codes_of(each) for each in value or () if hasattr(each, "FIELDS")))
+    return codes - {ErrorCode.NONE}
 
 
 def test_many_commits_are_answered_in_the_order_of_the_request(thread: NodeThread, meanwhile: Meanwhile) -> None:

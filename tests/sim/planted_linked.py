@@ -22,7 +22,7 @@ LINK_BUGS = (
     Bug(
         "an added partition begins below the floor",
         "controller.mirrors:first_leader_epoch",
-        "return floor_of(state.configs.get(_ALL_BROKERS, {}), topic)",
+        "return floor_of(mirror_settings(state, topic), topic)",
         "return 0",
         "a partition that is added after elections is not mirrored",
     ),

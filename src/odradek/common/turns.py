@@ -7,10 +7,11 @@ in units of work and not in time, so that they are equal in each run of the simu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+S = TypeVar("S")
 # The partitions of a large request that are handled in one turn.
 PARTITIONS_PER_TURN = 2000
 
@@ -43,6 +44,16 @@ def in_slices(items: Sequence[T], count: int) -> Iterator[Sequence[T]]:
         return
     for first in range(0, len(items), count):
         yield items[first : first + count]
+
+
+async def built_in_turns(items: Sequence[S], build: Callable[[S], T]) -> list[T]:
+    """`build` of each item, in order; other tasks run after every `PARTITIONS_PER_TURN` items."""
+    built: list[T] = []
+    for some in in_slices(items, PARTITIONS_PER_TURN):
+        if built:
+            await asyncio.sleep(0)
+        built += [build(each) for each in some]
+    return built
 
 
 class Turns:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.turns import Turns
+from odradek.controller.bounds import ENTRIES_PER_STEP, check_count, check_size
 from odradek.controller.state import ControllerState
 from odradek.metadata.acl_messages import acl_from_creation
 from odradek.metadata.acls import (
@@ -28,13 +30,13 @@ from odradek.protocol.messages.delete_acls_response import (
     DeleteAclsResponse,
 )
 from odradek.protocol.messages.remove_access_control_entry_record import RemoveAccessControlEntryRecord
-from odradek.statemachine.machine import Result
+from odradek.statemachine.machine import Result, Steps
 
 if TYPE_CHECKING:
     from random import Random
 
-# Limit of the entries that one request creates or deletes.
-MAX_CHANGES = 10_000
+# A filter is compared with so many ACLs in the time in which one entry is decided.
+ACLS_PER_ENTRY = 10
 
 
 class Acls:
@@ -45,15 +47,19 @@ class Acls:
         self._state = state
         self._random = random
 
-    def create(self, request: CreateAclsRequest) -> Result[Any, CreateAclsResponse]:
+    def create(self, request: CreateAclsRequest) -> Steps[Any, CreateAclsResponse]:
         """Create the entries that do not exist; each succeeds or fails on its own.
 
         Raises:
-            ApiError: POLICY_VIOLATION for more than `MAX_CHANGES` new ones.
+            ApiError: POLICY_VIOLATION, as `check_size`.
         """
+        check_size(request)
+        turns = Turns(ENTRIES_PER_STEP)
         new: dict[Acl, None] = {}
         results: list[AclCreationResult] = []
         for creation in request.creations:
+            if turns.fill():
+                yield
             try:
                 acl = _checked(creation)
             except ApiError as error:
@@ -62,40 +68,57 @@ class Acls:
             results.append(AclCreationResult(error_message=None))
             if acl not in self._state.acl_ids:
                 new[acl] = None
-        _check_size(len(new))
-        records = [acl_record(UUID(int=self._random.getrandbits(128), version=4), acl) for acl in new]
+        records: list[Any] = []
+        for acl in new:
+            if turns.fill():
+                yield
+            records.append(acl_record(UUID(int=self._random.getrandbits(128), version=4), acl))
         return Result(records, CreateAclsResponse(results=results))
 
-    def delete(self, request: DeleteAclsRequest) -> Result[Any, DeleteAclsResponse]:
+    def delete(self, request: DeleteAclsRequest) -> Steps[Any, DeleteAclsResponse]:
         """Delete the entries that match any of the filters; the answer has all matches of each filter.
 
         Raises:
-            ApiError: POLICY_VIOLATION for more than `MAX_CHANGES` entries.
+            ApiError: POLICY_VIOLATION, as `check_size`, or where the filters match more ACLs than that allows.
         """
+        check_size(request)
+        turns = Turns(ENTRIES_PER_STEP * ACLS_PER_ENTRY)
         gone: dict[UUID, None] = {}
         results: list[DeleteAclsFilterResult] = []
         for each in request.filters:
+            if turns.fill(ACLS_PER_ENTRY):
+                yield
             acl_filter = filter_of_deletion(each)
             problem = acl_filter.unknown_field
             if problem:
                 text = f"Unknown {problem} in the filter"
                 results.append(DeleteAclsFilterResult(error_code=ErrorCode.INVALID_REQUEST, error_message=text))
                 continue
-            matching = self._matching(acl_filter)
+            matching = yield from self._matching(acl_filter, turns)
             gone.update(dict.fromkeys(acl_id for _, acl_id in matching))
-            described = [_description(acl) for acl, _ in matching]
+            check_count(len(gone))
+            described = []
+            for acl, _ in matching:
+                if turns.fill():
+                    yield
+                described.append(_description(acl))
             results.append(DeleteAclsFilterResult(error_message=None, matching_acls=described))
-        _check_size(len(gone))
         records = [RemoveAccessControlEntryRecord(id=acl_id) for acl_id in gone]
         return Result(records, DeleteAclsResponse(filter_results=results))
 
-    def _matching(self, acl_filter: AclFilter) -> list[tuple[Acl, UUID]]:
+    def _matching(self, acl_filter: AclFilter, turns: Turns) -> Generator[None, None, list[tuple[Acl, UUID]]]:
         exact = acl_filter.exact
         items: Iterable[tuple[Acl, UUID]] = self._state.acl_ids.items()
         if exact is not None:
             found = self._state.acl_ids.get(exact)
             items = [] if found is None else [(exact, found)]
-        return [(acl, acl_id) for acl, acl_id in items if acl_filter.matches(acl)]
+        matching = []
+        for acl, acl_id in items:
+            if turns.fill():
+                yield
+            if acl_filter.matches(acl):
+                matching.append((acl, acl_id))
+        return matching
 
 
 def filter_of_deletion(each: DeleteAclsFilter) -> AclFilter:
@@ -109,11 +132,6 @@ def filter_of_deletion(each: DeleteAclsFilter) -> AclFilter:
         each.operation,
         each.permission_type,
     )
-
-
-def _check_size(count: int) -> None:
-    if count > MAX_CHANGES:
-        raise ApiError(ErrorCode.POLICY_VIOLATION, f"A request changes at most {MAX_CHANGES} ACLs")
 
 
 def _checked(creation: AclCreation) -> Acl:

@@ -9,12 +9,14 @@ from typing import Any
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.numbers import INT32_MAX, INT64_MAX
+from odradek.common.turns import Turns
+from odradek.controller.bounds import ENTRIES_PER_STEP, check_size
 from odradek.controller.state import ControllerState, other_key
 from odradek.metadata.model import QuotaEntity, quota_entity
 from odradek.protocol.messages import alter_client_quotas_response as answers
 from odradek.protocol.messages.alter_client_quotas_request import AlterClientQuotasRequest, EntryData, OpData
 from odradek.protocol.messages.client_quota_record import ClientQuotaRecord, EntityData
-from odradek.statemachine.machine import Result
+from odradek.statemachine.machine import Result, Steps
 
 _NO_BOUND = math.inf
 # The largest value of each quota; those with a limit are whole numbers.
@@ -32,12 +34,20 @@ _NEAR = 1e-6
 
 def alter_client_quotas(
     state: ControllerState, request: AlterClientQuotasRequest
-) -> Result[Any, answers.AlterClientQuotasResponse]:
-    """Set and remove quotas; the changes of one entity are made all or none."""
+) -> Steps[Any, answers.AlterClientQuotasResponse]:
+    """Set and remove quotas; the changes of one entity are made all or none.
+
+    Raises:
+        ApiError: POLICY_VIOLATION, as `check_size`.
+    """
+    check_size(request)
+    turns = Turns(ENTRIES_PER_STEP)
     records: list[Any] = []
     results: list[answers.EntryData] = []
     seen: set[QuotaEntity] = set()
     for entry in request.entries:
+        if turns.fill(1 + len(entry.ops)):
+            yield
         result = answers.EntryData(
             error_message=None,
             entity=[

@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from odradek.common.errors import ApiError, ConfigError, ErrorCode
+from odradek.common.turns import Turns
+from odradek.controller.bounds import ENTRIES_PER_STEP, check_size
 from odradek.controller.eligible import clear_eligible
 from odradek.controller.mirrors import check_mirrors, ended_failbacks, promotions, raised_epochs
 from odradek.controller.state import ControllerState
@@ -21,7 +23,7 @@ from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.messages.create_topics_response import CreatableTopicConfigs
 from odradek.protocol.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
 from odradek.settings.resources import BrokerLayers, EffectiveSetting, combined_list
-from odradek.statemachine.machine import Result
+from odradek.statemachine.machine import Result, Steps
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 # Strings in Kafka's older config records had a 16-bit length; Kafka still refuses more.
@@ -100,12 +102,20 @@ class Configs:
 
     def incremental_alter(
         self, request: IncrementalAlterConfigsRequest
-    ) -> Result[Any, incremental_alter_configs_response.IncrementalAlterConfigsResponse]:
-        """Change single settings; the changes of one resource are made all or none."""
+    ) -> Steps[Any, incremental_alter_configs_response.IncrementalAlterConfigsResponse]:
+        """Change single settings; the changes of one resource are made all or none.
+
+        Raises:
+            ApiError: POLICY_VIOLATION, as `check_size`.
+        """
+        check_size(request)
+        turns = Turns(ENTRIES_PER_STEP)
         records: list[Any] = []
         responses = []
         seen: set[ConfigResource] = set()
         for resource in request.resources:
+            if turns.fill(1 + len(resource.configs)):
+                yield
             key = (int(resource.resource_type), resource.resource_name)
             response = incremental_alter_configs_response.AlterConfigsResourceResponse(
                 error_message=None, resource_type=key[0], resource_name=key[1]
@@ -120,12 +130,20 @@ class Configs:
         answer = incremental_alter_configs_response.IncrementalAlterConfigsResponse(responses=responses)
         return Result([] if request.validate_only else records, answer, atomic=False)
 
-    def alter(self, request: AlterConfigsRequest) -> Result[Any, alter_configs_response.AlterConfigsResponse]:
-        """Replace all settings of each resource by those given."""
+    def alter(self, request: AlterConfigsRequest) -> Steps[Any, alter_configs_response.AlterConfigsResponse]:
+        """Replace all settings of each resource by those given.
+
+        Raises:
+            ApiError: POLICY_VIOLATION, as `check_size`.
+        """
+        check_size(request)
+        turns = Turns(ENTRIES_PER_STEP)
         records: list[Any] = []
         responses = []
         seen: set[ConfigResource] = set()
         for resource in request.resources:
+            if turns.fill(1 + len(resource.configs)):
+                yield
             key = (int(resource.resource_type), resource.resource_name)
             response = alter_configs_response.AlterConfigsResourceResponse(
                 error_message=None, resource_type=key[0], resource_name=key[1]

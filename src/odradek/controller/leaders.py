@@ -5,9 +5,12 @@ ElectLeaders (KIP-460); `auto.leader.rebalance.enable`.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns
+from odradek.controller.bounds import ENTRIES_PER_STEP, check_size
 from odradek.controller.election import Election, change_partition
 from odradek.controller.partitions import Partitions
 from odradek.controller.state import ControllerState
@@ -15,7 +18,7 @@ from odradek.metadata.model import NO_LEADER
 from odradek.protocol.messages import elect_leaders_response as elect_response
 from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
-from odradek.statemachine.machine import Result
+from odradek.statemachine.machine import Result, Steps
 
 # Kafka's limit: one round moves no more leaders than clients can follow at once.
 MAX_MOVES_PER_ROUND = 1000
@@ -53,25 +56,24 @@ class Leaders:
                 records.append(record)
         return Result(records, None, atomic=False)
 
-    def elect_leaders(self, request: ElectLeadersRequest) -> Result[Any, elect_response.ElectLeadersResponse]:
+    def elect_leaders(self, request: ElectLeadersRequest) -> Steps[Any, elect_response.ElectLeadersResponse]:
         """Elect preferred leaders, or any live ones (unclean).
 
         Null partitions mean all; then only changes are returned.
 
         Raises:
-            ApiError: INVALID_REQUEST for an unknown election type.
+            ApiError: INVALID_REQUEST for an unknown election type; POLICY_VIOLATION, as `check_size`.
         """
+        check_size(request)
+        turns = Turns(ENTRIES_PER_STEP)
         kinds = {0: Election.PREFERRED, 1: Election.UNCLEAN}
         if request.election_type not in kinds:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"no election type {request.election_type}")
         election = kinds[request.election_type]
-        partition_ids_by_topic: dict[str, list[int]] = {}
         if request.topic_partitions is None:
-            for key, topic, partition in self._partitions.all_partitions():
-                at_rest = partition.leader in (partition.preferred_leader, NO_LEADER)
-                if partition.leader == NO_LEADER or (election is Election.PREFERRED and not at_rest):
-                    partition_ids_by_topic.setdefault(topic.name, []).append(key[1])
+            partition_ids_by_topic = yield from self._electable(election)
         else:
+            partition_ids_by_topic = {}
             for topic_partitions in request.topic_partitions:
                 partition_ids_by_topic.setdefault(topic_partitions.topic, []).extend(topic_partitions.partitions)
         records: list[PartitionChangeRecord] = []
@@ -79,6 +81,8 @@ class Leaders:
         for topic_name, partition_ids in partition_ids_by_topic.items():
             answers = []
             for partition_id in dict.fromkeys(partition_ids):
+                if turns.fill():
+                    yield
                 answer = elect_response.PartitionResult(partition_id=partition_id, error_message=None)
                 try:
                     records.append(self._elect_one(topic_name, partition_id, election))
@@ -87,6 +91,18 @@ class Leaders:
                 answers.append(answer)
             results.append(elect_response.ReplicaElectionResult(topic=topic_name, partition_result=answers))
         return Result(records, elect_response.ElectLeadersResponse(replica_election_results=results), atomic=False)
+
+    def _electable(self, election: Election) -> Generator[None, None, dict[str, list[int]]]:
+        """The partitions of all topics that may need this election."""
+        found: dict[str, list[int]] = {}
+        turns = Turns(PARTITIONS_PER_TURN)
+        for key, topic, partition in self._partitions.all_partitions():
+            if turns.fill():
+                yield
+            at_rest = partition.leader in (partition.preferred_leader, NO_LEADER)
+            if partition.leader == NO_LEADER or (election is Election.PREFERRED and not at_rest):
+                found.setdefault(topic.name, []).append(key[1])
+        return found
 
     def _elect_one(self, topic_name: str, partition_id: int, election: Election) -> PartitionChangeRecord:
         topic_id = self._state.topic_ids.get(topic_name)

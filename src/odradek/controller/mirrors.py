@@ -16,6 +16,7 @@ from odradek.metadata.model import ResourceType, partition_record
 from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.settings.link_names import PREFIX
 from odradek.settings.links import (
+    LINK_PREFIX,
     MAX_EPOCH,
     MirrorState,
     begun_partition,
@@ -281,13 +282,32 @@ def _first_own_epoch(state: ControllerState, topic: str) -> int:
 
 def first_leader_epoch(state: ControllerState, topic: str) -> int:
     """The leader epoch of a new partition."""
-    return floor_of(state.configs.get(_ALL_BROKERS, {}), topic)
+    return floor_of(mirror_settings(state, topic), topic)
+
+
+def mirror_settings(state: ControllerState, topic: str) -> Mapping[str, str]:
+    """The settings of links that are of a topic's mirror.
+
+    They are looked up by topic: a request that names thousands of topics would search all settings for each.
+    """
+    settings = state.configs.get(_ALL_BROKERS)
+    if settings is None:
+        return {}
+    known, by_topic = state.mirror_settings
+    if known is not settings:
+        by_topic = {}
+        for key, value in settings.items():
+            parts = split_key(key) if key.startswith(LINK_PREFIX) else None
+            if parts is not None and parts[2]:
+                by_topic.setdefault(parts[2], {})[key] = value
+        state.mirror_settings = settings, by_topic
+    return by_topic.get(topic, {})
 
 
 def end_of_mirror(state: ControllerState, topic: str) -> list[ConfigRecord]:
     """Records that take the settings of a mirror away, with its topic."""
     return [
         ConfigRecord(resource_type=_ALL_BROKERS[0], resource_name="", name=key, value=None)
-        for key in state.configs.get(_ALL_BROKERS, {})
-        if (parts := split_key(key)) is not None and parts[2] == topic and parts[1] != "bootstrap.servers"
+        for key in mirror_settings(state, topic)
+        if (parts := split_key(key)) is not None and parts[1] != "bootstrap.servers"
     ]

@@ -8,15 +8,20 @@ whose turn it is have no host without one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.steps import all_steps
 
 if TYPE_CHECKING:
     from random import Random
+
+
+# How many partitions are placed in one step, some 20 us each with three brokers, and more with more of them.
+PARTITIONS_PER_STEP = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,13 @@ class _Ring:
 def place_replicas(
     brokers: Iterable[UsableBroker], partition_count: int, replication_factor: int, random: Random
 ) -> list[tuple[int, ...]]:
+    """As `place_in_steps`, in one step."""
+    return all_steps(place_in_steps(brokers, partition_count, replication_factor, random))
+
+
+def place_in_steps(
+    brokers: Iterable[UsableBroker], partition_count: int, replication_factor: int, random: Random
+) -> Generator[None, None, list[tuple[int, ...]]]:
     """Choose the replicas of each new partition; the first of each leads.
 
     Raises:
@@ -89,6 +101,8 @@ def place_replicas(
     start = random.randrange(len(leading))
     placed = []
     for partition in range(partition_count):
+        if partition and partition % PARTITIONS_PER_STEP == 0:
+            yield
         first = leading[(start + partition) % len(leading)]
         turn = racks.index(first)
         order = racks[turn:] + racks[:turn]

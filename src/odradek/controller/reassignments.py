@@ -11,17 +11,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.turns import Turns
+from odradek.controller.bounds import ENTRIES_PER_STEP, check_size
 from odradek.controller.election import Target, change_partition
+from odradek.controller.mirrors import mirror_settings
 from odradek.controller.partitions import Partitions
 from odradek.controller.state import ControllerState, PartitionKey, TopicEntry
-from odradek.metadata.model import PartitionImage, ResourceType
+from odradek.metadata.model import PartitionImage
 from odradek.protocol.messages import alter_partition_reassignments_response as alter_response
 from odradek.protocol.messages import list_partition_reassignments_response as list_response
 from odradek.protocol.messages.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
 from odradek.protocol.messages.list_partition_reassignments_request import ListPartitionReassignmentsRequest
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 from odradek.settings.links import was_failed_back
-from odradek.statemachine.machine import Result
+from odradek.statemachine.machine import Result, Steps
 
 
 class Reassignments:
@@ -33,14 +36,22 @@ class Reassignments:
 
     def alter(
         self, request: AlterPartitionReassignmentsRequest
-    ) -> Result[Any, alter_response.AlterPartitionReassignmentsResponse]:
-        """Start, change or, if replicas are null, cancel reassignments. Each partition succeeds or fails on its own."""
+    ) -> Steps[Any, alter_response.AlterPartitionReassignmentsResponse]:
+        """Start, change or, if replicas are null, cancel reassignments. Each partition succeeds or fails on its own.
+
+        Raises:
+            ApiError: POLICY_VIOLATION, as `check_size`.
+        """
+        check_size(request)
+        turns = Turns(ENTRIES_PER_STEP)
         records: list[PartitionChangeRecord] = []
         responses = []
         seen: set[tuple[str, int]] = set()
         for topic in request.topics:
             results = []
             for asked in topic.partitions:
+                if turns.fill():
+                    yield
                 result = alter_response.ReassignablePartitionResponse(
                     partition_index=asked.partition_index, error_message=None
                 )
@@ -84,7 +95,7 @@ class Reassignments:
 
     def _check_not_away(self, topic: str, target_replicas: Sequence[int], partition: PartitionImage) -> None:
         """Refuse a fenced broker: it may still have the log from before a failback, which must not be continued."""
-        if not was_failed_back(self._state.configs.get((int(ResourceType.BROKER), ""), {}), topic):
+        if not was_failed_back(mirror_settings(self._state, topic), topic):
             return
         for broker_id in target_replicas:
             if broker_id not in partition.replicas and self._state.brokers[broker_id].fenced:

@@ -7,6 +7,8 @@ from typing import Any
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_BY_NUMBER, keys_of
+from odradek.common.turns import Turns
+from odradek.controller.bounds import ENTRIES_PER_STEP, check_size
 from odradek.controller.state import ControllerState
 from odradek.metadata.features import SCRAM_CREDENTIALS
 from odradek.protocol.messages.alter_user_scram_credentials_request import (
@@ -20,7 +22,7 @@ from odradek.protocol.messages.alter_user_scram_credentials_response import (
 )
 from odradek.protocol.messages.remove_user_scram_credential_record import RemoveUserScramCredentialRecord
 from odradek.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
-from odradek.statemachine.machine import Result
+from odradek.statemachine.machine import Result, Steps
 
 Change = ScramCredentialDeletion | ScramCredentialUpsertion
 
@@ -30,12 +32,14 @@ MAX_FIELD_BYTES = 1024
 
 def alter_scram_credentials(
     state: ControllerState, request: AlterUserScramCredentialsRequest
-) -> Result[Any, AlterUserScramCredentialsResponse]:
+) -> Steps[Any, AlterUserScramCredentialsResponse]:
     """Set and remove credentials; the changes of one user are made all or none.
 
     Raises:
-        ApiError: UNSUPPORTED_VERSION while metadata.version has no such records.
+        ApiError: UNSUPPORTED_VERSION while metadata.version has no such records; POLICY_VIOLATION, as `check_size`.
     """
+    check_size(request)
+    turns = Turns(ENTRIES_PER_STEP)
     if state.metadata_version < SCRAM_CREDENTIALS:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM")
     changes: list[Change] = [*request.deletions, *request.upsertions]
@@ -43,6 +47,8 @@ def alter_scram_credentials(
     refused: dict[str, ApiError] = {}
     made: dict[str, list[Any]] = {}
     for each in changes:
+        if turns.fill():
+            yield
         made.setdefault(each.name, [])
         try:
             if often[(each.name, each.mechanism)] > 1:

@@ -78,6 +78,8 @@ class ControllerState(MetadataReplayer):
         self.record_count: TimelineValue[int] = TimelineValue(timeline, 0)
         # The full log directories that each broker reports with its heartbeats; not part of the log.
         self.full_directories: dict[int, frozenset[UUID]] = {}
+        # The settings of all brokers together, and those of mirrors among them by topic: see `mirrors`.
+        self.mirror_settings: tuple[Mapping[str, str], dict[str, dict[str, str]]] = ({}, {})
         self._transaction = TransactionBuffer()
         self._shared: dict[SharedTable, dict[Any, Any]] = {
             "brokers": self.brokers,

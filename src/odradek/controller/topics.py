@@ -6,7 +6,7 @@ Each topic of a request succeeds or fails on its own; all records of a request a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -14,10 +14,12 @@ from uuid import UUID
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.steps import all_steps
 from odradek.common.topic_names import METADATA_TOPIC
+from odradek.common.turns import Turns
+from odradek.controller.bounds import check_size
 from odradek.controller.config import ControllerConfig
 from odradek.controller.configs import Configs
 from odradek.controller.mirrors import end_of_mirror, first_leader_epoch
-from odradek.controller.placement import UsableBroker, place_replicas
+from odradek.controller.placement import UsableBroker, place_in_steps
 from odradek.controller.state import ControllerState, TopicEntry, collision_key
 from odradek.controller.topic_names import check_topic_name
 from odradek.metadata.model import UNASSIGNED_DIRECTORY, ZERO_UUID, PartitionImage, ResourceType, partition_record
@@ -36,8 +38,9 @@ if TYPE_CHECKING:
 
 # Kafka's limit on the partitions that one request may create (KIP-599 discusses why a request must be bounded).
 MAX_PARTITIONS_PER_REQUEST = 10_000
-# How many topics of a request are handled per iteration of the loop, about 20 us each.
+# How many topics, and partitions of one topic, are handled in one step, some 20 to 75 us each.
 TOPICS_PER_STEP = 250
+PARTITIONS_PER_STEP = 500
 # Reserved ids: the zero id, and the metadata topic's.
 RESERVED_TOPIC_IDS = (ZERO_UUID, UUID(int=1))
 
@@ -87,7 +90,7 @@ class Topics:
                 if times[topic.name] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 self._check_new_name(topic.name, new_keys)
-                created, answer = self._create_one(topic, partitions_left)
+                created, answer = yield from self._create_one(topic, partitions_left)
                 charge(answer.num_partitions)
             except ApiError as error:
                 answers.append(_refused(topic.name, error))
@@ -115,12 +118,12 @@ class Topics:
 
     def _create_one(
         self, topic: create_topics_request.CreatableTopic, partitions_left: int
-    ) -> tuple[list[Any], CreatableTopicResult]:
+    ) -> Generator[None, None, tuple[list[Any], CreatableTopicResult]]:
         settings = self._configs.topic_settings([(entry.name, entry.value) for entry in topic.configs], topic.name)
         if topic.assignments:
             assignments = self._manual(topic, partitions_left)
         else:
-            assignments = self._automatic(topic, partitions_left)
+            assignments = yield from self._automatic(topic, partitions_left)
         topic_id = self._new_topic_id()
         records: list[Any] = [TopicRecord(name=topic.name, topic_id=topic_id)]
         for key, value in settings.items():
@@ -128,8 +131,7 @@ class Topics:
                 ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=topic.name, name=key, value=value)
             )
         leader_epoch = first_leader_epoch(self._state, topic.name)
-        for partition_id, replicas in enumerate(assignments):
-            records.append(self._partition_record(topic_id, partition_id, replicas, leader_epoch))
+        records += yield from self._partition_records(topic_id, 0, assignments, leader_epoch)
         answer = CreatableTopicResult(
             name=topic.name,
             topic_id=topic_id,
@@ -140,7 +142,9 @@ class Topics:
         )
         return records, answer
 
-    def _automatic(self, topic: create_topics_request.CreatableTopic, partitions_left: int) -> list[Replicas]:
+    def _automatic(
+        self, topic: create_topics_request.CreatableTopic, partitions_left: int
+    ) -> Generator[None, None, list[Replicas]]:
         count, factor = topic.num_partitions, topic.replication_factor
         if count != -1 and count <= 0:
             raise ApiError(
@@ -153,7 +157,7 @@ class Topics:
         count = self.config.num_partitions if count == -1 else count
         factor = self.config.default_replication_factor if factor == -1 else factor
         _check_count(count, partitions_left)
-        return place_replicas(self._usable_brokers(), count, factor, self._random)
+        return (yield from place_in_steps(self._usable_brokers(), count, factor, self._random))
 
     def _manual(self, topic: create_topics_request.CreatableTopic, partitions_left: int) -> list[Replicas]:
         if topic.replication_factor != -1:
@@ -243,6 +247,16 @@ class Topics:
             if topic_id.int >> 122 != 62 and topic_id not in RESERVED_TOPIC_IDS and topic_id not in self._state.topics:
                 return topic_id
 
+    def _partition_records(
+        self, topic_id: UUID, first_id: int, assignments: Sequence[Replicas], leader_epoch: int
+    ) -> Generator[None, None, list[Any]]:
+        turns, records = Turns(PARTITIONS_PER_STEP), []
+        for partition_id, replicas in enumerate(assignments, first_id):
+            if turns.fill():
+                yield
+            records.append(self._partition_record(topic_id, partition_id, replicas, leader_epoch))
+        return records
+
     def _partition_record(self, topic_id: UUID, partition_id: int, replicas: Replicas, leader_epoch: int) -> Any:
         isr = tuple(broker_id for broker_id in replicas if self._state.brokers[broker_id].active)
         directories = []
@@ -261,18 +275,26 @@ class Topics:
 
     def add_partitions(
         self, request: create_partitions_request.CreatePartitionsRequest, charge: Charge = free
-    ) -> Result[Any, CreatePartitionsResponse]:
-        """CreatePartitions: give topics more partitions."""
+    ) -> Steps[Any, CreatePartitionsResponse]:
+        """CreatePartitions: give topics more partitions.
+
+        Raises:
+            ApiError: POLICY_VIOLATION, as `check_size`.
+        """
+        check_size(request)
+        turns = Turns(TOPICS_PER_STEP)
         times = Counter(topic.name for topic in request.topics)
         records: list[Any] = []
         results = []
         partitions_left = MAX_PARTITIONS_PER_REQUEST
         for name, topic in {topic.name: topic for topic in request.topics}.items():
+            if turns.fill():
+                yield
             result = CreatePartitionsTopicResult(name=name, error_message=None)
             try:
                 if times[name] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-                added = self._create_partitions_of(topic, partitions_left)
+                added = yield from self._create_partitions_of(topic, partitions_left)
                 charge(len(added))
                 records.extend(added)
                 partitions_left -= len(added)
@@ -283,7 +305,7 @@ class Topics:
 
     def _create_partitions_of(
         self, topic: create_partitions_request.CreatePartitionsTopic, partitions_left: int
-    ) -> list[Any]:
+    ) -> Generator[None, None, list[Any]]:
         topic_id = self._state.topic_ids.get(topic.name)
         if topic_id is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic.name}' does not exist.")
@@ -302,12 +324,9 @@ class Topics:
         if topic.assignments is not None:
             assignments = self._manual_growth(topic.assignments, added, entry, factor)
         else:
-            assignments = place_replicas(self._usable_brokers(), added, factor, self._random)
+            assignments = yield from place_in_steps(self._usable_brokers(), added, factor, self._random)
         leader_epoch = first_leader_epoch(self._state, topic.name)
-        return [
-            self._partition_record(topic_id, entry.partition_count + place, replicas, leader_epoch)
-            for place, replicas in enumerate(assignments)
-        ]
+        return (yield from self._partition_records(topic_id, entry.partition_count, assignments, leader_epoch))
 
     def _manual_growth(
         self,
@@ -327,19 +346,44 @@ class Topics:
             self._check_manual(entry.partition_count + place, replicas, factor)
         return assignments
 
-    def delete(self, request: DeleteTopicsRequest, charge: Charge = free) -> Result[Any, DeleteTopicsResponse]:
+    def delete(self, request: DeleteTopicsRequest, charge: Charge = free) -> Steps[Any, DeleteTopicsResponse]:
         """Delete topics by name or by id.
 
         Raises:
-            ApiError: TOPIC_DELETION_DISABLED where the cluster is configured so.
+            ApiError: TOPIC_DELETION_DISABLED where the cluster is configured so; POLICY_VIOLATION, as `check_size`.
         """
+        check_size(request)
+        turns = Turns(TOPICS_PER_STEP)
         if not self.config.delete_topic_enable:
             raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
+        responses: list[DeletableTopicResult] = []
+        found = yield from self._found(request, responses, turns)
+        records: list[Any] = []
+        times_found = Counter(topic_id for _, topic_id in found)
+        for response, topic_id in found:
+            if turns.fill():
+                yield
+            try:
+                if times_found[topic_id] > 1:
+                    raise _named_twice()
+                charge(self._state.topics[topic_id].partition_count)
+            except ApiError as error:
+                response.error_code, response.error_message = error.code, error.message
+            else:
+                records.append(RemoveTopicRecord(topic_id=topic_id))
+                records += end_of_mirror(self._state, self._state.topics[topic_id].name)
+        return Result(records, DeleteTopicsResponse(responses=responses))
+
+    def _found(
+        self, request: DeleteTopicsRequest, responses: list[DeletableTopicResult], turns: Turns
+    ) -> Generator[None, None, list[tuple[DeletableTopicResult, UUID]]]:
+        """The topics that are deleted, each with its result; `responses` gets the results of all that are named."""
         requested: list[tuple[str | None, UUID]] = [(name, ZERO_UUID) for name in request.topic_names]
         requested.extend((topic.name, topic.topic_id) for topic in request.topics)
-        responses: list[DeletableTopicResult] = []
         found: list[tuple[DeletableTopicResult, UUID]] = []
         for (name, topic_id), times in Counter(requested).items():
+            if turns.fill():
+                yield
             response = DeletableTopicResult(name=name, topic_id=topic_id)
             responses.append(response)
             try:
@@ -351,19 +395,7 @@ class Topics:
             else:
                 response.name, response.topic_id = entry.name, entry.topic_id
                 found.append((response, entry.topic_id))
-        records: list[Any] = []
-        times_found = Counter(topic_id for _, topic_id in found)
-        for response, topic_id in found:
-            try:
-                if times_found[topic_id] > 1:
-                    raise _named_twice()
-                charge(self._state.topics[topic_id].partition_count)
-            except ApiError as error:
-                response.error_code, response.error_message = error.code, error.message
-            else:
-                records.append(RemoveTopicRecord(topic_id=topic_id))
-                records += end_of_mirror(self._state, self._state.topics[topic_id].name)
-        return Result(records, DeleteTopicsResponse(responses=responses))
+        return found
 
     def _find(self, name: str | None, topic_id: UUID) -> TopicEntry:
         if name is not None and topic_id != ZERO_UUID:

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from odradek.common.errors import ApiError, ConfigError, ErrorCode
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns, built_in_turns
+from odradek.controller.bounds import check_size
 from odradek.metadata.acls import AclOperation
 from odradek.metadata.model import ResourceType
 from odradek.protocol.declare import Message
@@ -35,13 +37,20 @@ async def alter_configs(
         decide_here: whether a resource is handled here, without the controller; raises ApiError.
         unchangeable: the type of resources that the API never changes.
     """
-    answered: list[Any] = []
+    allowed, answered = await _allowed(context, request, answer, unchangeable)
+    request.resources = allowed
+    try:
+        check_size(request)
+    except ApiError as error:
+        code, text = error.code, error.message
+        refused: M = response()
+        refused.responses = [*await built_in_turns(allowed, lambda each: answer(each, code, text)), *answered]  # type: ignore[attr-defined]  # both APIs' responses have it
+        return refused
+    turns = Turns(PARTITIONS_PER_TURN)
     others: list[Any] = []
-    for each in request.resources:
+    for each in allowed:
+        await turns.spend(1 + len(each.configs))
         try:
-            if each.resource_type == unchangeable:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"this API changes no resource of type {each.resource_type}")
-            check_configs(context, AclOperation.ALTER_CONFIGS, each.resource_type, each.resource_name)
             is_done = await decide_here(each)
         except ApiError as error:
             answered.append(answer(each, error.code, error.message or None))
@@ -60,6 +69,29 @@ async def alter_configs(
     found.responses = [*found.responses, *answered]
     served: M = found
     return served
+
+
+async def _allowed(
+    context: RequestContext,
+    request: Any,
+    answer: Callable[[Any, ErrorCode, str | None], Any],
+    unchangeable: ResourceType | None,
+) -> tuple[list[Any], list[Any]]:
+    """The resources that the client may change, and the results of the others."""
+    allowed: list[Any] = []
+    answered: list[Any] = []
+    turns = Turns(PARTITIONS_PER_TURN)
+    for each in request.resources:
+        await turns.spend()
+        try:
+            if each.resource_type == unchangeable:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"this API changes no resource of type {each.resource_type}")
+            check_configs(context, AclOperation.ALTER_CONFIGS, each.resource_type, each.resource_name)
+        except ApiError as error:
+            answered.append(answer(each, error.code, error.message or None))
+        else:
+            allowed.append(each)
+    return allowed, answered
 
 
 async def check_connections(

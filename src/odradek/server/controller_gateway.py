@@ -19,6 +19,7 @@ from odradek.client.controller_channel import RETRY_S, ControllerChannel
 from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Clock
+from odradek.controller.bounds import check_size
 from odradek.controller.service import ControllerService
 from odradek.controller.topics import free
 from odradek.protocol.declare import Message
@@ -117,8 +118,10 @@ class ControllerGateway:
         Args:
             context: of the client whose request it is; None for a request of this node.
         Raises:
-            ApiError: the error of the service, or REQUEST_TIMED_OUT if no active controller was found in time.
+            ApiError: the error of the service; POLICY_VIOLATION, as `check_size`, before it is sent; or
+                REQUEST_TIMED_OUT if no active controller was found in time.
         """
+        check_size(request)
         if context is not None and context.on_controller_listener:
             return await self._handle_locally(request, response, context)
         deadline_ms = self._clock.monotonic_ms() + timeout_ms

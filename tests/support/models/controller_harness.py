@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from odradek.common.errors import ConfigError
+from odradek.common.steps import all_steps
 from odradek.controller.config import ControllerConfig
 from odradek.controller.machine import ControllerMachine
 from odradek.metadata.features import supported_features
@@ -23,7 +24,7 @@ from odradek.protocol.messages.create_topics_request import (
 from odradek.settings.broker import DRAIN_KEY
 from odradek.settings.links import LINK_PREFIX
 from odradek.settings.resources import BrokerLayers, ConfigSource, EffectiveSetting
-from odradek.statemachine.machine import Result
+from odradek.statemachine.machine import Result, Steps
 from odradek.statemachine.timeline import Timeline
 
 CLUSTER = "test-cluster"
@@ -88,7 +89,8 @@ class Harness:
     def state(self) -> Any:
         return self.machine.state
 
-    def do(self, result: Result[Any, Any]) -> Any:
+    def do(self, decided: Result[Any, Any] | Steps[Any, Any]) -> Any:
+        result = decided if isinstance(decided, Result) else all_steps(decided)
         for record in result.records:
             self.machine.replay(record, len(self.log))
             self.log.append(record)

@@ -163,7 +163,7 @@ def test_leaders_are_rebalanced_to_preferred_replicas_in_sync(three: Harness) ->
 def test_elections_of_what_does_not_exist(three: Harness) -> None:
     assert elect(three, 0, ("t", 9), ("u", 0)) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
     with pytest.raises(ApiError):
-        three.machine.leaders.elect_leaders(ElectLeadersRequest(election_type=7))
+        three.do(three.machine.leaders.elect_leaders(ElectLeadersRequest(election_type=7)))
 
 
 def test_an_unclean_election_is_asked_for_and_marks_recovery() -> None:

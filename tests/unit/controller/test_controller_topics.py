@@ -247,7 +247,7 @@ def test_topics_are_deleted_by_name_and_by_id(one: Harness) -> None:
 def test_deletion_can_be_disabled() -> None:
     harness = Harness(delete_topic_enable=False)
     with pytest.raises(ApiError) as caught:
-        harness.machine.topics.delete(DeleteTopicsRequest(topic_names=["a"]))
+        harness.do(harness.machine.topics.delete(DeleteTopicsRequest(topic_names=["a"])))
     assert caught.value.code is ErrorCode.TOPIC_DELETION_DISABLED
 
 

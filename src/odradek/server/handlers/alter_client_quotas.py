@@ -6,9 +6,10 @@ The controller decides, each entity on its own. The answer waits until the chang
 from __future__ import annotations
 
 from odradek.common.errors import ApiError
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns, built_in_turns
 from odradek.metadata.acls import AclOperation
 from odradek.metadata.image import MetadataImage
-from odradek.metadata.model import quota_entity
+from odradek.metadata.model import QuotaEntity, quota_entity
 from odradek.protocol.messages import alter_client_quotas_response as answers
 from odradek.protocol.messages.alter_client_quotas_request import AlterClientQuotasRequest, EntryData
 from odradek.server.authorization import check_cluster
@@ -22,11 +23,16 @@ async def handle(context: RequestContext, request: AlterClientQuotasRequest) -> 
         check_cluster(context, AclOperation.ALTER_CONFIGS)
         response = await context.broker.controller.request(request, answers.AlterClientQuotasResponse, context)
     except ApiError as error:
-        return answers.AlterClientQuotasResponse(entries=[_refused(entry, error) for entry in request.entries])
+        code, text = error.code, error.message
+        refused = await built_in_turns(request.entries, lambda entry: _refused(entry, ApiError(code, text)))
+        return answers.AlterClientQuotasResponse(entries=refused)
     if not request.validate_only:
-        pairs = zip(request.entries, response.entries, strict=True)
-        changed = [entry for entry, result in pairs if not result.error_code]
-        await wait_until_seen(context.broker.publisher, lambda image: all(_is_in(image, entry) for entry in changed))
+        turns, changed = Turns(PARTITIONS_PER_TURN), []
+        for entry, result in zip(request.entries, response.entries, strict=True):
+            if not result.error_code:
+                changed.append((quota_entity([(part.entity_type, part.entity_name) for part in entry.entity]), entry))
+            await turns.spend()
+        await wait_until_seen(context.broker.publisher, lambda image: all(_is_in(image, *each) for each in changed))
     return response
 
 
@@ -35,7 +41,6 @@ def _refused(entry: EntryData, error: ApiError) -> answers.EntryData:
     return answers.EntryData(error_code=error.code, error_message=error.message or None, entity=entity)
 
 
-def _is_in(image: MetadataImage, entry: EntryData) -> bool:
-    entity = quota_entity([(part.entity_type, part.entity_name) for part in entry.entity])
+def _is_in(image: MetadataImage, entity: QuotaEntity, entry: EntryData) -> bool:
     quotas = image.client_quotas.get(entity, {})
     return all(quotas.get(each.key) == (None if each.remove else each.value) for each in entry.ops)

@@ -11,6 +11,7 @@ Versions: 1 can forbid a change of the replication factor (KIP-860).
 from __future__ import annotations
 
 from odradek.common.errors import ApiError
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns
 from odradek.metadata.acls import AclOperation
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
@@ -32,7 +33,7 @@ async def handle(
         check_cluster(context, AclOperation.ALTER)
         response = await context.broker.controller.request(request, AlterPartitionReassignmentsResponse, context)
     except ApiError as error:
-        return _refused(request, error)
+        return await _refused(request, error)
     wanted = {
         (topic.name, each.partition_index): each.replicas for topic in request.topics for each in topic.partitions
     }
@@ -57,17 +58,17 @@ async def handle(
     return response
 
 
-def _refused(request: AlterPartitionReassignmentsRequest, error: ApiError) -> AlterPartitionReassignmentsResponse:
+async def _refused(request: AlterPartitionReassignmentsRequest, error: ApiError) -> AlterPartitionReassignmentsResponse:
     """The error for the whole and for each partition, as Kafka has it in both places."""
     code, text = error.code, error.message or None
-    topics = [
-        ReassignableTopicResponse(
-            name=topic.name,
-            partitions=[
+    turns, topics = Turns(PARTITIONS_PER_TURN), []
+    for topic in request.topics:
+        result = ReassignableTopicResponse(name=topic.name)
+        topics.append(result)
+        await turns.spend()
+        for each in topic.partitions:
+            result.partitions.append(
                 ReassignablePartitionResponse(partition_index=each.partition_index, error_code=code, error_message=text)
-                for each in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
+            )
+            await turns.spend()
     return AlterPartitionReassignmentsResponse(error_code=code, error_message=text, responses=topics)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from odradek.common.errors import ApiError
 from odradek.common.scram import SCRAM_BY_NUMBER, keys_of
+from odradek.common.turns import Turns, built_in_turns
 from odradek.metadata.acls import AclOperation
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import ScramCredential
@@ -23,23 +24,36 @@ from odradek.server.authorization import check_cluster
 from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
 
+# The keys of a credential take some 10 us.
+CREDENTIALS_PER_TURN = 500
+
 
 async def handle(
     context: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     """Change credentials, each user's on its own."""
-    users = dict.fromkeys([*(each.name for each in request.deletions), *(each.name for each in request.upsertions)])
     try:
         check_cluster(context, AclOperation.ALTER)
         response = await context.broker.controller.request(request, AlterUserScramCredentialsResponse, context)
     except ApiError as error:
         code, text = error.code, error.message or None
-        results = [AlterUserScramCredentialsResult(user=name, error_code=code, error_message=text) for name in users]
+        names = [
+            *await built_in_turns(request.deletions, lambda each: each.name),
+            *await built_in_turns(request.upsertions, lambda each: each.name),
+        ]
+        users = list(dict.fromkeys(names))
+        results = await built_in_turns(
+            users, lambda name: AlterUserScramCredentialsResult(user=name, error_code=code, error_message=text)
+        )
         return AlterUserScramCredentialsResponse(results=results)
     changed = {result.user for result in response.results if not result.error_code}
     gone = {(each.name, each.mechanism) for each in request.deletions if each.name in changed}
     # The salt does not identify a password: a client may use the same salt again.
-    new = {(each.name, each.mechanism): _credential_of(each) for each in request.upsertions if each.name in changed}
+    turns, new = Turns(CREDENTIALS_PER_TURN), {}
+    for each in request.upsertions:
+        if each.name in changed:
+            new[each.name, each.mechanism] = _credential_of(each)
+            await turns.spend()
     await wait_until_seen(context.broker.publisher, lambda image: gone.isdisjoint(image.scram) and _has(image, new))
     return response
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns, built_in_turns
 from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import ResourceType
@@ -22,19 +23,25 @@ from odradek.settings.links import mirrored_topics
 
 async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Increase the partition counts of topics."""
-    may = {t.name: context.authorize(AclOperation.ALTER, AclResourceType.TOPIC, t.name) for t in request.topics}
-    refused = [_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in request.topics if not may[topic.name]]
-    if refused:
-        request = replace(request, topics=[topic for topic in request.topics if may[topic.name]])
-        if not request.topics:
-            return CreatePartitionsResponse(results=refused)
     mirrors: frozenset[str] = frozenset()
     if not _is_a_links(context):
         mirrors = mirrored_topics(context.broker.image.config(ResourceType.BROKER, ""))
-    if of_mirrors := [topic for topic in request.topics if topic.name in mirrors]:
-        text = "The topic is a mirror: it has as many partitions as its source."
-        refused += [_refused(topic, ErrorCode.INVALID_REQUEST, text) for topic in of_mirrors]
-        request = replace(request, topics=[topic for topic in request.topics if topic.name not in mirrors])
+    allowed: list[CreatePartitionsTopic] = []
+    refused: list[CreatePartitionsTopicResult] = []
+    turns, may = Turns(PARTITIONS_PER_TURN), {}
+    for topic in request.topics:
+        if topic.name not in may:
+            may[topic.name] = context.authorize(AclOperation.ALTER, AclResourceType.TOPIC, topic.name)
+        if not may[topic.name]:
+            refused.append(_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        elif topic.name in mirrors:
+            text = "The topic is a mirror: it has as many partitions as its source."
+            refused.append(_refused(topic, ErrorCode.INVALID_REQUEST, text))
+        else:
+            allowed.append(topic)
+        await turns.spend()
+    if refused:
+        request = replace(request, topics=allowed)
         if not request.topics:
             return CreatePartitionsResponse(results=refused)
     response = await _grow(context, request)
@@ -57,8 +64,9 @@ async def _grow(context: RequestContext, request: CreatePartitionsRequest) -> Cr
     try:
         response = await context.broker.controller.request(request, CreatePartitionsResponse, context)
     except ApiError as error:
+        code, text = error.code, error.message
         return CreatePartitionsResponse(
-            results=[_refused(topic, error.code, error.message) for topic in request.topics]
+            results=await built_in_turns(request.topics, lambda topic: _refused(topic, code, text))
         )
     if not request.validate_only:
         counts = {topic.name: topic.count for topic in request.topics}

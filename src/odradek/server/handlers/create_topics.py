@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns, built_in_turns
 from odradek.metadata.acls import AclOperation, AclResourceType
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
@@ -23,18 +24,25 @@ from odradek.server.context import RequestContext
 
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create, or only check."""
-    may = {
-        topic.name: may_here_or_everywhere(context, AclOperation.CREATE, AclResourceType.TOPIC, topic.name)
-        for topic in request.topics
-    }
-    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    refused = [_refused(topic, code, "Authorization failed.") for topic in request.topics if not may[topic.name]]
+    turns, may = Turns(PARTITIONS_PER_TURN), {}
+    allowed: list[CreatableTopic] = []
+    refused: list[CreatableTopicResult] = []
+    for topic in request.topics:
+        name = topic.name
+        if name not in may:
+            may[name] = may_here_or_everywhere(context, AclOperation.CREATE, AclResourceType.TOPIC, name)
+        if may[name]:
+            allowed.append(topic)
+        else:
+            refused.append(_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."))
+        await turns.spend()
     if refused:
-        request = replace(request, topics=[topic for topic in request.topics if may[topic.name]])
+        request = replace(request, topics=allowed)
         if not request.topics:
             return CreateTopicsResponse(topics=refused)
     response = await _create(context, request)
     for result in response.topics:
+        await turns.spend()
         if not context.is_allowed(AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, result.name):
             _hide_settings(result)
     response.topics += refused
@@ -56,7 +64,10 @@ async def _create(context: RequestContext, request: CreateTopicsRequest) -> Crea
     try:
         response = await context.broker.controller.request(request, CreateTopicsResponse, context)
     except ApiError as error:
-        return CreateTopicsResponse(topics=[_refused(topic, error.code, error.message) for topic in request.topics])
+        code, text = error.code, error.message
+        return CreateTopicsResponse(
+            topics=await built_in_turns(request.topics, lambda topic: _refused(topic, code, text))
+        )
     if not request.validate_only:
         created = [result.name for result in response.topics if not result.error_code]
 

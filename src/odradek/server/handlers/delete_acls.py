@@ -6,6 +6,7 @@ Versions: 1 patterns (KIP-290), 2 flexible, 3 users (KIP-373).
 from __future__ import annotations
 
 from odradek.common.errors import ApiError
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns
 from odradek.controller.acls import filter_of_deletion
 from odradek.metadata.acls import AclOperation
 from odradek.metadata.image import MetadataImage
@@ -26,7 +27,7 @@ async def handle(context: RequestContext, request: DeleteAclsRequest) -> DeleteA
         refused = DeleteAclsFilterResult(error_code=error.code, error_message=error.message or None)
         return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
     gone = {acl_of(each) for result in response.filter_results for each in result.matching_acls if not each.error_code}
-    gone |= _already_deleted(context.broker.image, request, response)
+    gone |= await _already_deleted(context.broker.image, request, response)
 
     def seen(image: MetadataImage) -> bool:
         return gone.isdisjoint(image.acls.values())
@@ -35,11 +36,22 @@ async def handle(context: RequestContext, request: DeleteAclsRequest) -> DeleteA
     return response
 
 
-def _already_deleted(image: MetadataImage, request: DeleteAclsRequest, response: DeleteAclsResponse) -> set[Acl]:
+async def _already_deleted(image: MetadataImage, request: DeleteAclsRequest, response: DeleteAclsResponse) -> set[Acl]:
     """The ACLs of this image for filters that matched nothing at the controller.
 
     If a response of the controller was lost, the request is sent again, and the ACLs are deleted already.
     """
     pairs = zip(request.filters, response.filter_results, strict=True)
     emptied = [filter_of_deletion(each) for each, result in pairs if not result.error_code and not result.matching_acls]
-    return {acl for acl in image.acls.values() if any(each.matches(acl) for each in emptied)} if emptied else set()
+    if not emptied:
+        return set()
+    exact = {acl for each in emptied if (acl := each.exact) is not None}
+    others = [each for each in emptied if each.exact is None]
+    found = exact.intersection(image.acls.values())
+    turns = Turns(PARTITIONS_PER_TURN)
+    for each in others:
+        for acl in image.acls.values():
+            if each.matches(acl):
+                found.add(acl)
+            await turns.spend()
+    return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns, built_in_turns
 from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
@@ -25,10 +26,17 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
     """Delete by name or id."""
     if context.broker.authorizer is None:
         return await _delete(context, request)
-    named = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
-    decided = [(topic, _refusal(context, context.broker.image, topic)) for topic in named]
-    refused = [refusal for _, refusal in decided if refusal is not None]
-    allowed = [topic for topic, refusal in decided if refusal is None]
+    named = request.topics or await built_in_turns(request.topic_names, lambda name: DeleteTopicState(name=name))
+    allowed: list[DeleteTopicState] = []
+    refused: list[DeletableTopicResult] = []
+    image, turns = context.broker.image, Turns(PARTITIONS_PER_TURN)
+    for topic in named:
+        refusal = _refusal(context, image, topic)
+        if refusal is None:
+            allowed.append(topic)
+        else:
+            refused.append(refusal)
+        await turns.spend()
     if not allowed:
         return DeleteTopicsResponse(responses=refused)
     response = await _delete(context, _with_topics(request, allowed))
@@ -61,15 +69,15 @@ def _refusal(context: RequestContext, image: MetadataImage, requested: DeleteTop
     return DeletableTopicResult(name=name, topic_id=topic.topic_id, error_code=code, error_message=TOPIC_REFUSED)
 
 
-def _all_failed(request: DeleteTopicsRequest, error: ApiError) -> DeleteTopicsResponse:
-    named = [(t.name, t.topic_id) for t in request.topics]
-    wanted = named or [(name, DeletableTopicResult().topic_id) for name in request.topic_names]
-    message = error.message or None
+async def _all_failed(request: DeleteTopicsRequest, code: ErrorCode, message: str | None) -> DeleteTopicsResponse:
+    named = request.topics or await built_in_turns(request.topic_names, lambda name: DeleteTopicState(name=name))
     return DeleteTopicsResponse(
-        responses=[
-            DeletableTopicResult(name=name, topic_id=topic_id, error_code=error.code, error_message=message)
-            for name, topic_id in wanted
-        ]
+        responses=await built_in_turns(
+            named,
+            lambda each: DeletableTopicResult(
+                name=each.name, topic_id=each.topic_id, error_code=code, error_message=message
+            ),
+        )
     )
 
 
@@ -78,7 +86,7 @@ async def _delete(context: RequestContext, request: DeleteTopicsRequest) -> Dele
     try:
         response = await context.broker.controller.request(request, DeleteTopicsResponse, context)
     except ApiError as error:
-        return _all_failed(request, error)
+        return await _all_failed(request, error.code, error.message or None)
     known = {result.name: before.topics_by_name.get(result.name or "") for result in response.responses}
     gone = [t.topic_id for result in response.responses if not result.error_code and (t := known[result.name])]
 

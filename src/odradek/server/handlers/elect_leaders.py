@@ -6,6 +6,7 @@ Versions: 0 preferred leaders only, no error for the whole; 1 kinds of election;
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns
 from odradek.metadata.acls import AclOperation
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import NO_LEADER
@@ -30,7 +31,7 @@ async def handle(context: RequestContext, request: ElectLeadersRequest) -> Elect
     except ApiError as error:
         # Version 0 has no place for an error of the whole.
         code = ErrorCode.NONE if context.api_version == 0 else error.code
-        return ElectLeadersResponse(error_code=code, replica_election_results=_all_failed(request, error))
+        return ElectLeadersResponse(error_code=code, replica_election_results=await _all_failed(request, error))
     elected = [
         (topic.topic, result.partition_id)
         for topic in response.replica_election_results
@@ -54,16 +55,16 @@ async def handle(context: RequestContext, request: ElectLeadersRequest) -> Elect
     return response
 
 
-def _all_failed(request: ElectLeadersRequest, error: ApiError) -> list[ReplicaElectionResult]:
+async def _all_failed(request: ElectLeadersRequest, error: ApiError) -> list[ReplicaElectionResult]:
     """The error for each partition that was asked for."""
-    message = error.message or None
-    return [
-        ReplicaElectionResult(
-            topic=topic.topic,
-            partition_result=[
-                PartitionResult(partition_id=number, error_code=error.code, error_message=message)
-                for number in topic.partitions
-            ],
-        )
-        for topic in request.topic_partitions or ()
-    ]
+    code, message = error.code, error.message or None
+    results: list[ReplicaElectionResult] = []
+    turns = Turns(PARTITIONS_PER_TURN)
+    for topic in request.topic_partitions or ():
+        result = ReplicaElectionResult(topic=topic.topic)
+        results.append(result)
+        await turns.spend()
+        for number in topic.partitions:
+            result.partition_result.append(PartitionResult(partition_id=number, error_code=code, error_message=message))
+            await turns.spend()
+    return results

@@ -34,34 +34,35 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     """Set, or only check, each resource on its own."""
 
+    own = (int(ResourceType.BROKER), str(context.broker.node_id))
+    of_this_broker: list[AlterConfigsResource] = []
+
     async def decide_here(resource: AlterConfigsResource) -> bool:
         if resource.resource_type == ResourceType.BROKER_LOGGER:
             _change_loggers(context, resource, validate_only=request.validate_only)
             return True
         rules = context.broker.setting_rules
+        if (resource.resource_type, resource.resource_name) == own:
+            of_this_broker.append(resource)
         _set_listeners(context, resource)
         await check_connections(context, resource, lambda stored: _changes(resource, stored, rules))
         return False
 
-    resources = request.resources  # the request is sent on with those of the controller alone
     response = await alter_configs(context, request, IncrementalAlterConfigsResponse, _answer, decide_here)
-    if not request.validate_only:
-        failed = {(each.resource_type, each.resource_name) for each in response.responses if each.error_code}
-        await _wait_for_listeners(
-            context, [each for each in resources if (each.resource_type, each.resource_name) not in failed]
-        )
+    if of_this_broker and not request.validate_only:
+        failed = [(each.resource_type, each.resource_name) for each in response.responses if each.error_code]
+        await _wait_for_listeners(context, of_this_broker if own not in failed else [])
     return response
 
 
 async def _wait_for_listeners(context: RequestContext, changed: Iterable[AlterConfigsResource]) -> None:
-    """Wait until this broker knows whether it has stored listeners: an APPEND that follows goes by that."""
+    """Wait until this broker knows whether it has stored listeners: an APPEND that follows goes by that.
+
+    Args:
+        changed: the changes of this broker's own settings.
+    """
     own = (int(ResourceType.BROKER), str(context.broker.node_id))
-    operations = [
-        each.config_operation
-        for resource in changed
-        for each in resource.configs
-        if (resource.resource_type, resource.resource_name) == own and each.name == LISTENERS
-    ]
+    operations = [each.config_operation for resource in changed for each in resource.configs if each.name == LISTENERS]
     if operations:
         are_stored = operations[-1] != _DELETE
         await wait_until_seen(context.broker.publisher, lambda image: (LISTENERS in image.config(*own)) == are_stored)

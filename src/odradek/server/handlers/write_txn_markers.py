@@ -10,6 +10,7 @@ Versions: 1 flexible; 2 the transaction version: markers of version 2 end only t
 from __future__ import annotations
 
 from odradek.common.errors import ErrorCode
+from odradek.common.turns import PARTITIONS_PER_TURN, Turns
 from odradek.metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from odradek.protocol.messages.write_txn_markers_request import WriteTxnMarkersRequest
 from odradek.protocol.messages.write_txn_markers_response import (
@@ -26,27 +27,22 @@ async def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> Wr
     """Write the markers; answered when they are committed."""
     may = context.is_allowed(AclOperation.ALTER, AclResourceType.CLUSTER, CLUSTER_NAME)
     if not may and not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
-        return _refused(request)
+        return await _refused(request)
     return await context.broker.markers.write(request)
 
 
-def _refused(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+async def _refused(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    return WriteTxnMarkersResponse(
-        markers=[
-            WritableTxnMarkerResult(
-                producer_id=marker.producer_id,
-                topics=[
-                    WritableTxnMarkerTopicResult(
-                        name=topic.name,
-                        partitions=[
-                            WritableTxnMarkerPartitionResult(partition_index=number, error_code=code)
-                            for number in topic.partition_indexes
-                        ],
-                    )
-                    for topic in marker.topics
-                ],
-            )
-            for marker in request.markers
-        ]
-    )
+    response, turns = WriteTxnMarkersResponse(), Turns(PARTITIONS_PER_TURN)
+    for marker in request.markers:
+        result = WritableTxnMarkerResult(producer_id=marker.producer_id)
+        response.markers.append(result)
+        await turns.spend()
+        for topic in marker.topics:
+            of_topic = WritableTxnMarkerTopicResult(name=topic.name)
+            result.topics.append(of_topic)
+            await turns.spend()
+            for number in topic.partition_indexes:
+                of_topic.partitions.append(WritableTxnMarkerPartitionResult(partition_index=number, error_code=code))
+                await turns.spend()
+    return response

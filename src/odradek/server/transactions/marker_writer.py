@@ -7,11 +7,12 @@ coordinator writes the markers of __consumer_offsets, since only it writes to th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
+from odradek.common.turns import Turns
 from odradek.coordinator.group.records import OFFSETS_TOPIC, TransactionEndRecord
 from odradek.coordinator.group.service import GroupCoordinator
 from odradek.metadata.image import MetadataImage
@@ -28,6 +29,8 @@ from odradek.replica.manager import ReplicaManager
 
 _log = get_logger("server.markers")
 ALL_IN_SYNC = -1
+# How many markers of a request are appended in one turn of the loop, some 100 to 500 us each.
+MARKERS_PER_TURN = 40
 
 
 class MarkerWriter:
@@ -42,32 +45,70 @@ class MarkerWriter:
         self._image = image
 
     async def write(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        """Write missing markers; returns when all are committed, with an error for each partition."""
-        response = WriteTxnMarkersResponse()
-        waits = []
-        for marker in request.markers:
-            result = WritableTxnMarkerResult(producer_id=marker.producer_id)
-            response.markers.append(result)
-            for topic in marker.topics:
-                answers = [WritableTxnMarkerPartitionResult(partition_index=each) for each in topic.partition_indexes]
-                result.topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=answers))
-                waits += [self._write_one(marker, topic.name, answer) for answer in answers]
-        await asyncio.gather(*waits)
+        """Write missing markers; returns when all are committed, with an error for each partition.
+
+        Many markers take turns. None waits for another's commit: one partition without enough replicas delays the
+        response, not the other markers.
+        """
+        response, turns = WriteTxnMarkersResponse(), Turns(MARKERS_PER_TURN)
+        waits: list[asyncio.Task[None]] = []
+        try:
+            for marker in request.markers:
+                result = WritableTxnMarkerResult(producer_id=marker.producer_id)
+                response.markers.append(result)
+                await turns.spend()
+                for topic in marker.topics:
+                    of_topic = WritableTxnMarkerTopicResult(name=topic.name)
+                    result.topics.append(of_topic)
+                    await turns.spend()
+                    for number in topic.partition_indexes:
+                        answer = WritableTxnMarkerPartitionResult(partition_index=number)
+                        of_topic.partitions.append(answer)
+                        self._begin(marker, topic.name, answer, waits)
+                        await turns.spend()
+            await asyncio.gather(*waits)
+        except (Exception, asyncio.CancelledError):
+            for wait in waits:
+                wait.cancel()
+            raise
         return response
 
-    async def _write_one(self, marker: WritableTxnMarker, topic: str, answer: WritableTxnMarkerPartitionResult) -> None:
+    def _begin(
+        self,
+        marker: WritableTxnMarker,
+        topic: str,
+        answer: WritableTxnMarkerPartitionResult,
+        waits: list[asyncio.Task[None]],
+    ) -> None:
+        """Write one marker, and add the task that waits for its commit, if it is not committed at once."""
+        if topic == OFFSETS_TOPIC:
+            wait: Awaitable[None] | None = self._groups.end_transaction(
+                answer.partition_index, _end_of(marker), marker.transaction_version
+            )
+        else:
+            try:
+                wait = self._append(marker, topic, answer.partition_index)
+            except (ApiError, StorageError) as error:
+                self._failed(answer, error)
+                return
+        if wait is not None:
+            waits.append(asyncio.get_running_loop().create_task(self._await_one(answer, wait)))
+
+    async def _await_one(self, answer: WritableTxnMarkerPartitionResult, wait: Awaitable[None]) -> None:
         try:
-            if topic == OFFSETS_TOPIC:
-                await self._groups.end_transaction(answer.partition_index, _end_of(marker), marker.transaction_version)
-            else:
-                await self._append(marker, topic, answer.partition_index)
-        except ApiError as error:
-            answer.error_code = error.code
-        except StorageError as error:
+            await wait
+        except (ApiError, StorageError) as error:
+            self._failed(answer, error)
+
+    def _failed(self, answer: WritableTxnMarkerPartitionResult, error: ApiError | StorageError) -> None:
+        if isinstance(error, StorageError):
             self._replicas.storage_failed(error)
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        else:
+            answer.error_code = error.code
 
-    async def _append(self, marker: WritableTxnMarker, topic: str, partition_id: int) -> None:
+    def _append(self, marker: WritableTxnMarker, topic: str, partition_id: int) -> Awaitable[None] | None:
+        """Append the marker if it is missing; returns the wait for its commit, None if it is committed."""
         partition = self._replicas.find(topic, partition_id, self._image())
         partition.check_leader()
         if topic in self._replicas.mirrors:
@@ -75,7 +116,7 @@ class MarkerWriter:
             if topic in self._replicas.failing_back:
                 text = f"{topic} is being failed back: whether its source has ended the transaction is not known yet"
                 raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
-            return  # its source has ended that
+            return None  # its source has ended that
         producers = partition.log.producers
         producers.clear_verification(marker.producer_id, marker.producer_epoch, marker.transaction_version)
         if producers.must_write_marker(
@@ -90,9 +131,7 @@ class MarkerWriter:
                 timestamp_ms=now_ms,
             )
             partition.append_as_leader([batch], [BatchHeader.read(batch)], required_acks=ALL_IN_SYNC, now_ms=now_ms)
-        wait = partition.wait_replicated(partition.log.log_end_offset)
-        if wait is not None:
-            await wait
+        return partition.wait_replicated(partition.log.log_end_offset)
 
 
 def _end_of(marker: WritableTxnMarker) -> TransactionEndRecord:
