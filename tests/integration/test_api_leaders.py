@@ -1,11 +1,16 @@
-"""ElectLeaders on one node, where every leader is the preferred one."""
+"""ElectLeaders on one node, where every leader is the preferred one, and moves that change nothing."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
+from odradek.client import reassignment
+from odradek.client.cluster import Cluster, parse_bootstrap
+from odradek.common.errors import ApiError
+from odradek.common.real_io import RealClock, RealNetwork
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
@@ -65,3 +70,20 @@ def test_of_all_partitions_only_those_are_reported_that_changed(calls: Calls, to
 def test_a_kind_that_no_one_knows(calls: Calls, topic: str) -> None:
     request = ElectLeadersRequest(election_type=7, topic_partitions=[TopicPartitions(topic=topic, partitions=[0])])
     assert name_of(calls.request(ApiKey.ELECT_LEADERS, 2, request).error_code) == "INVALID_REQUEST"
+
+
+def test_more_partitions_than_a_request_may_have(node: Node, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client divides them over requests, and has the result of each."""
+    monkeypatch.setattr(reassignment, "PARTITIONS_PER_REQUEST", 2)
+    asked = [(topic, number) for number in (0, 1, 7, 8, 9)]
+    names = ["ELECTION_NOT_NEEDED"] * 2 + ["UNKNOWN_TOPIC_OR_PARTITION"] * 3
+
+    async def work() -> tuple[dict[tuple[str, int], ApiError | None], dict[tuple[str, int], ApiError | None]]:
+        async with Cluster(RealNetwork(), RealClock(), parse_bootstrap(f"127.0.0.1:{node.port}")) as cluster:
+            moved = await reassignment.move_replicas(cluster, {key: [1] for key in asked})
+            return moved, await reassignment.elect_leaders(cluster, reassignment.PREFERRED, asked)
+
+    moved, elected = asyncio.run(work())
+    assert list(moved) == list(elected) == asked
+    assert [error and error.code.name for error in moved.values()] == [None] * 2 + names[2:]
+    assert [error and error.code.name for error in elected.values()] == names

@@ -145,7 +145,7 @@ def frame_of(api_key: ApiKey, version: int, request: Any) -> bytes:
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
-def dearest_turn_s(node: Node, frames: Iterable[bytes]) -> float:
+def dearest_turn_s(node: Node, frames: Iterable[bytes], limit_s: float = DEAREST_TURN_S) -> float:
     """The longest time, in seconds of a processor, for which the node served no other; of the best of some tries.
 
     A step that is too long is so in each try. A canary that only came late to read its answer is not.
@@ -158,13 +158,18 @@ def dearest_turn_s(node: Node, frames: Iterable[bytes]) -> float:
         assert len(answer) > 50
         assert canary.answers
         dearest = min(dearest, canary.longest_wait_s)
-        if dearest < DEAREST_TURN_S:
+        if dearest < limit_s:
             break
     return dearest
 
 
-@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_other_clients_are_served_while_thousands_of_topics_are_created(own_node: Node, count: int) -> None:
+# The records of one request are encoded in one turn, and appended in another: 20,000 in 0.1 s each.
+@pytest.mark.parametrize(
+    ("count", "limit_s"), [(1_000, DEAREST_TURN_S), pytest.param(10_000, 0.4, marks=pytest.mark.slow)]
+)
+def test_other_clients_are_served_while_thousands_of_topics_are_created(
+    own_node: Node, count: int, limit_s: float
+) -> None:
     def frames() -> Iterator[bytes]:
         for attempt in range(3):
             topics = [
@@ -173,7 +178,7 @@ def test_other_clients_are_served_while_thousands_of_topics_are_created(own_node
             ]
             yield frame_of(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics, timeout_ms=120_000))
 
-    assert dearest_turn_s(own_node, frames()) < DEAREST_TURN_S
+    assert dearest_turn_s(own_node, frames(), limit_s) < limit_s
     with Wire(own_node.port) as wire:
         made = wire.request(ApiKey.METADATA, 12, MetadataRequest(topics=None)).topics
     assert {f"0-{number}" for number in range(count)} <= {topic.name for topic in made}

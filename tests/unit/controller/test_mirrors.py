@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from odradek.common.errors import ErrorCode
+from odradek.controller.mirrors import first_leader_epoch
 from odradek.protocol.messages.alter_partition_reassignments_request import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -118,6 +119,16 @@ def test_a_mirror_is_made_at_the_floor(harness: Harness) -> None:
     assert alter(harness, ("leader.epoch.t", "12")) == 0
     harness.topic("t", [1])
     assert epoch_of(harness, "t") == (12, 0)
+
+
+def test_a_floor_whose_change_was_undone_is_not_kept(harness: Harness) -> None:
+    """The log refused the change, and the timeline took it back."""
+    assert alter(harness, ("leader.epoch.t", "3")) == 0
+    harness.timeline.mark(0)
+    assert alter(harness, ("leader.epoch.t", "9")) == 0
+    assert first_leader_epoch(harness.state, "t") == 9
+    harness.timeline.revert_to(0)
+    assert first_leader_epoch(harness.state, "t") == 3
 
 
 def test_the_settings_of_a_mirror_go_with_its_topic(harness: Harness) -> None:

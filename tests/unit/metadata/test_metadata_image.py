@@ -13,7 +13,7 @@ import pytest
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.features import METADATA_VERSION, LevelRange
 from odradek.metadata.image import MetadataImage
-from odradek.metadata.model import UNASSIGNED_DIRECTORY
+from odradek.metadata.model import UNASSIGNED_DIRECTORY, ResourceType
 from odradek.metadata.publisher import MetadataPublisher, delta_from_nothing
 from odradek.protocol.messages.abort_transaction_record import AbortTransactionRecord
 from odradek.protocol.messages.access_control_entry_record import AccessControlEntryRecord
@@ -110,6 +110,22 @@ def test_deleting_a_topic_removes_its_settings_and_its_name_may_return() -> None
     assert list(after.topics_by_id) == [identifier(2)] and after.topics_by_name["a"].topic_id == identifier(2)
     assert not after.configs and set(delta.deleted_topics) == {identifier(1)}
     assert delta.changed_partitions == {identifier(2): {0}}
+
+
+def test_settings_of_an_older_image_stay_as_they_were() -> None:
+    """The records of one delta change one copy of a resource's settings."""
+
+    def config(key: str, value: str | None) -> ConfigRecord:
+        return ConfigRecord(resource_type=ResourceType.BROKER, resource_name="1", name=key, value=value)
+
+    image = build(config("a", "1"), config("b", "2"))
+    changed = build(config("a", "3"), config("b", None), config("c", "4"), image=image)
+    gone = build(config("a", None), config("c", None), image=changed)
+    again = build(config("a", None), config("c", None), config("d", "5"), image=changed)
+    assert image.config(ResourceType.BROKER, "1") == {"a": "1", "b": "2"}
+    assert changed.config(ResourceType.BROKER, "1") == {"a": "3", "c": "4"}
+    assert gone.configs == {}
+    assert again.config(ResourceType.BROKER, "1") == {"d": "5"}
 
 
 def test_brokers_are_fenced_unfenced_changed_and_removed() -> None:

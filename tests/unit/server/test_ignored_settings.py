@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.server.startup.ignored_settings import IgnoredSettings
+from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.image import MetadataImage
+from odradek.protocol.messages.config_record import ConfigRecord
+from odradek.server.startup.ignored_settings import MAX_LINES, IgnoredSettings
 from odradek.settings.table import Scope
 
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
@@ -45,3 +48,14 @@ def test_one_key_of_many_topics_is_one_line() -> None:
     configs = {(TOPIC, name): {"preallocate": "true"} for name in ("b", "a", "c")}
     assert OURS.find(configs, configs) == {(Scope.TOPIC, "preallocate"): ["a", "b", "c"]}
     assert OURS.find([(TOPIC, "gone")], configs) == {}
+
+
+def test_thousands_of_keys_are_some_lines_and_a_number(caplog: pytest.LogCaptureFixture) -> None:
+    delta = MetadataDelta(MetadataImage())
+    for number in range(MAX_LINES + 1000):
+        record = ConfigRecord(resource_type=BROKER, resource_name="", name=f"a.plugin.of.ours.{number}", value="x")
+        delta.replay(record)
+    OURS.on_metadata(delta, delta.apply(1, 1))
+    lines = [(each.getMessage(), vars(each)["fields"]) for each in caplog.records]
+    assert len(lines) == MAX_LINES + 1
+    assert lines[-1] == ("more unsupported dynamic settings ignored", {"count": 1000})
