@@ -110,6 +110,9 @@ def encode_record(record: Record, timestamp_delta_ms: int, offset_delta: int) ->
             parts.append(b"\x01")
         else:
             parts += [zigzag(len(blob)), blob]
+    if not record.headers:
+        parts.append(b"\x00")
+        return b"".join(parts)
     parts.append(zigzag(len(record.headers)))
     for name, value in record.headers:
         encoded = name.encode()

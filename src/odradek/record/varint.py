@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from odradek.common.ports import Buffer
 
+_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
+
 
 def zigzag(value: int) -> bytes:
     """A signed number of up to 64 bits."""
     rest = (value << 1) ^ (value >> 63)
     if rest < 0x80:
-        return bytes((rest,))
+        return _ONE_BYTE[rest]
+    if rest < 0x4000:
+        return bytes((rest & 0x7F | 0x80, rest >> 7))
     out = bytearray()
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)
