@@ -384,6 +384,16 @@ class TestChangeOfBrokers:
         assert config.is_("15000", DEFAULT_SOURCE)
 
     @only_ours
+    def test_the_last_of_thousands_of_changes_is_seen_at_once(self, calls: Calls) -> None:
+        """Nodes apply a long change in parts; the one that answers has applied all of it."""
+        others = [f"a.plugin.of.ours.{number}" for number in range(3000)]
+        key, value = "log.roll.jitter.ms", "77"
+        assert change(calls, BROKER, "1", *((each, SET, "x") for each in others), (key, SET, value))[0] == "NONE"
+        assert setting(calls, BROKER, "1", key).value == value
+        assert change(calls, BROKER, "1", *((each, DELETE, None) for each in [*others, key]))[0] == "NONE"
+        assert setting(calls, BROKER, "1", key).value != value
+
+    @only_ours
     def test_an_ignored_setting_is_stored_and_logged(self, calls: Calls, node: Node) -> None:
         topic, key = calls.create_topic(), "remote.fetch.max.wait.ms"
         assert change(calls, BROKER, "1", (key, SET, "77"))[0] == "NONE"

@@ -163,9 +163,9 @@ def dearest_turn_s(node: Node, frames: Iterable[bytes], limit_s: float = DEAREST
     return dearest
 
 
-# The records of one request are encoded in one turn, and appended in another: 20,000 in 0.1 s each.
+# The records of one request are appended in one turn: 20,000 in some 0.1 s.
 @pytest.mark.parametrize(
-    ("count", "limit_s"), [(1_000, DEAREST_TURN_S), pytest.param(10_000, 0.4, marks=pytest.mark.slow)]
+    ("count", "limit_s"), [(1_000, DEAREST_TURN_S), pytest.param(10_000, 0.3, marks=pytest.mark.slow)]
 )
 def test_other_clients_are_served_while_thousands_of_topics_are_created(
     own_node: Node, count: int, limit_s: float

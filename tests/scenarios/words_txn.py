@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.steps import all_steps
 from odradek.coordinator.batches import decode_batches, encode_batches
 from odradek.coordinator.transaction.connections import Arrival
 from odradek.coordinator.transaction.machine import (
@@ -184,8 +185,14 @@ class TxnWords:
             self.fails = False
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "the write failed")
         if result.records:
-            batches = encode_batches(
-                TRANSACTION_RECORDS, result.records, atomic=result.atomic, max_batch_bytes=1 << 20, now_ms=self.now_ms
+            batches = all_steps(
+                encode_batches(
+                    TRANSACTION_RECORDS,
+                    result.records,
+                    atomic=result.atomic,
+                    max_batch_bytes=1 << 20,
+                    now_ms=self.now_ms,
+                )
             )
             self.log += batches
             for record in result.records:

@@ -12,6 +12,7 @@ from uuid import UUID
 from odradek.client.connection import Connection
 from odradek.common.errors import ErrorCode, OdradekError, StorageError
 from odradek.common.ports import make_dirs_durably
+from odradek.common.steps import all_steps
 from odradek.coordinator.group.records import GROUP_RECORDS, CoordinatorRecord, OffsetRecord
 from odradek.coordinator.log import PartitionMachineLog
 from odradek.log.config import LogConfig
@@ -165,7 +166,9 @@ def a_coordinator_loads_all_though_bits_flip_on_the_way() -> None:
     machine_log = coordinator_log(disk, lambda error: None)
     for number in range(30):
         key = OffsetCommitKey(group="g", topic="t", partition=number)
-        machine_log.append([machine_log.prepare([OffsetRecord(key, OffsetCommitValue(offset=number))], atomic=True)])
+        machine_log.append(
+            [all_steps(machine_log.prepare([OffsetRecord(key, OffsetCommitValue(offset=number))], atomic=True))]
+        )
     disk.faults = DiskFaults(flipped_bit=0.5, flips_records=True)
     found: list[tuple[int, CoordinatorRecord]] = []
 

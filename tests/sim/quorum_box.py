@@ -76,9 +76,9 @@ class CheckedPublisher(MetadataPublisher):
         self._checker = checker
         self._name = name
 
-    def committed(self, records: Sequence[tuple[int, Any]], leader_epoch: int) -> None:
+    def committed(self, records: Sequence[tuple[int, Any]], leader_epoch: int, *, is_part: bool = False) -> None:
         self._checker.committed(self._name, records, leader_epoch)
-        super().committed(records, leader_epoch)
+        super().committed(records, leader_epoch, is_part=is_part)
 
 
 class QuorumMachine(Machine):

@@ -6,7 +6,7 @@ producer's transaction together, and each marker that ends a transaction in a ba
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from odradek.common.errors import ApiError, ErrorCode, ProtocolError
@@ -22,6 +22,8 @@ _log = get_logger("coordinator.batches")
 
 # The size of a batch's header and the framing of one record, in addition to key and value.
 RECORD_OVERHEAD_BYTES = 32
+# How many records are encoded in one step, some 5 us each.
+RECORDS_PER_STEP = 1000
 BATCH_OVERHEAD_BYTES = 128
 
 RecordT = TypeVar("RecordT")
@@ -58,8 +60,8 @@ class RecordCodec(Protocol[RecordT]):
 
 def encode_batches(
     codec: RecordCodec[RecordT], records: Sequence[RecordT], *, atomic: bool, max_batch_bytes: int, now_ms: int
-) -> list[bytes]:
-    """Encode one operation's records as batches with offsets from 0; an atomic operation gets one batch.
+) -> Generator[None, None, list[bytes]]:
+    """Encode one operation's records as batches with offsets from 0, in steps; an atomic operation gets one batch.
 
     Raises:
         ApiError: RECORD_LIST_TOO_LARGE for an atomic operation, MESSAGE_TOO_LARGE for one record, that does not fit.
@@ -68,7 +70,9 @@ def encode_batches(
     pending: list[Record] = []
     owner = EncodedRecord(b"", None)
     size = BATCH_OVERHEAD_BYTES
-    for record in records:
+    for number, record in enumerate(records, 1):
+        if number % RECORDS_PER_STEP == 0:
+            yield
         encoded = codec.encode(record)
         record_size = RECORD_OVERHEAD_BYTES + len(encoded.key) + len(encoded.value or b"")
         if BATCH_OVERHEAD_BYTES + record_size > max_batch_bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from typing import Generic, TypeVar
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
@@ -64,7 +64,7 @@ class PartitionMachineLog(Generic[RecordT]):
         watermark: int = self._partition.log.high_watermark
         return min(watermark, self.end_offset)
 
-    def prepare(self, records: Sequence[RecordT], *, atomic: bool) -> list[bytes]:
+    def prepare(self, records: Sequence[RecordT], *, atomic: bool) -> Generator[None, None, list[bytes]]:
         """Raises ApiError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE."""
         now_ms = self._clock.now_ms()
         return encode_batches(self._codec, records, atomic=atomic, max_batch_bytes=self._max_batch_bytes, now_ms=now_ms)

@@ -1,8 +1,8 @@
 """The changes of an image by a sequence of metadata records, and the new image.
 
 A delta copies a table on its first change, at the speed of a dict copy (about 50 us for 10,000 entries), and shares the
-rest. One delta may have many records: while catching up, a whole slice of the log. Subscribers read the changes from
-it, so that a broker with 10,000 partitions does not process all of them for one change.
+rest. One delta may have thousands of records. Subscribers read the changes from it, so that a broker with 10,000
+partitions does not process all of them for one change.
 """
 
 from __future__ import annotations

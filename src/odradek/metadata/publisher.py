@@ -1,8 +1,9 @@
 """Creates images from committed metadata records, and calls subscribers.
 
-The raft driver passes committed records in order; each call becomes one delta. Records of a metadata transaction
-(KIP-868) wait until it ends, so that no image has a part of one. Subscribers are called on the event loop in the order
-of their subscription, with the delta and the new image; they must not block, and start tasks for longer work.
+The raft driver passes committed records in order; each call of `committed` becomes one delta. Records of a metadata
+transaction (KIP-868) wait until it ends, so that no image has a part of one. Subscribers are called on the event loop
+in the order of their subscription, with the delta and the new image; they must not block, and start tasks for longer
+work.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class MetadataPublisher:
         self.image = MetadataImage(cluster_id=cluster_id)
         self.kraft_version = 0  # the quorum's own feature, which is in its control records (KIP-853)
         self._transaction = TransactionBuffer()
-        self._begun: MetadataDelta | None = None  # the changes of records that `replay` got
+        self._unpublished: MetadataDelta | None = None  # the changes of `replay_part`
         self._subscribers: list[Subscriber] = []
 
     def subscribe(self, subscriber: Subscriber) -> None:
@@ -86,7 +87,7 @@ class MetadataPublisher:
         delta = MetadataDelta(MetadataImage(cluster_id=old.cluster_id, controller_id=old.controller_id))
         for record in records:
             delta.replay(record)
-        self._transaction, self._begun = TransactionBuffer(), None
+        self._transaction, self._unpublished = TransactionBuffer(), None
         self.image = delta.apply(offset, leader_epoch)
         delta.deleted_topics = {
             topic_id: topic for topic_id, topic in old.topics_by_id.items() if topic_id not in self.image.topics_by_id
@@ -96,13 +97,13 @@ class MetadataPublisher:
         delta.changed_acls |= dict.fromkeys(old.acls)
         self._publish(delta)
 
-    def replay(self, records: Sequence[tuple[int, Any]]) -> int:
+    def replay_part(self, records: Sequence[tuple[int, Any]]) -> int:
         """Apply committed records, each with its offset, to the image that the next call of `committed` publishes.
 
         Returns:
             The offset (inclusive) up to which no metadata transaction is open; -1 if there is none.
         """
-        delta = self._begun = self._begun or MetadataDelta(self.image)
+        delta = self._unpublished = self._unpublished or MetadataDelta(self.image)
         complete_offset = -1  # an image's offset must not claim records that are held back
         for offset, record in records:
             for _, counted in self._transaction.add(offset, record):
@@ -111,15 +112,21 @@ class MetadataPublisher:
                 complete_offset = offset
         return complete_offset
 
-    def committed(self, records: Sequence[tuple[int, Any]], leader_epoch: int) -> None:
-        """Apply committed records, each with its offset; notify subscribers once for all of them."""
+    def committed(self, records: Sequence[tuple[int, Any]], leader_epoch: int, *, is_part: bool = False) -> None:
+        """Apply committed records, each with its offset; notify subscribers once for all of them.
+
+        Args:
+            is_part: the batch has more records. The image keeps its offset: it has all of a batch at and below it.
+        """
         if not records:
             return
         assert records[0][0] > self.image.offset, f"{records[0][0]} is committed after {self.image.offset}"
         assert leader_epoch >= self.image.leader_epoch, f"epoch {leader_epoch} after {self.image.leader_epoch}"
-        complete_offset = self.replay(records)
-        if complete_offset >= 0 and self._begun is not None:
-            delta, self._begun = self._begun, None
+        complete_offset = self.replay_part(records)
+        if complete_offset >= 0 and self._unpublished is not None:
+            delta, self._unpublished = self._unpublished, None
+            if is_part:
+                complete_offset, leader_epoch = self.image.offset, self.image.leader_epoch
             # The controller may have changed since the first of these records.
             self.image = replace(delta.apply(complete_offset, leader_epoch), controller_id=self.image.controller_id)
             self._publish(delta)

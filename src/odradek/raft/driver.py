@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -129,7 +129,6 @@ class RaftDriver:
         self._snapshots = SnapshotWriter(
             self.storage, disk=disk, clock=clock, sync_soon=self._sync_soon, on_failed=self._fail
         )
-        self._publication = Publication(self.storage, self._fail)
         self.node: RaftNode
         self._space: Space
         self._incoming: IncomingRequests
@@ -137,6 +136,7 @@ class RaftDriver:
         self._outgoing: OutgoingRequests
         self.changes: VoterChanges
         self._commits = Commits()
+        self._publication = Publication(self.storage, self._commits, self._fail)
         self._tasks: list[asyncio.Task[None]] = []
         self._init_signals()
 
@@ -286,23 +286,23 @@ class RaftDriver:
 
     @property
     def committed_offset(self) -> int:
-        """The high watermark (exclusive)."""
-        return self.node.high_watermark
+        """Exclusive: up to the high watermark, as far as this node has published its records."""
+        return self._publication.offset
 
     @property
     def metadata_lag(self) -> int | None:
-        """The number of records that the leader has committed and this node has not; None if no leader answers.
+        """The number of records that the leader has committed and this node has not published.
 
-        First publishes all records that are known to be committed.
+        None if no leader answers.
         """
         if self.leads:
-            return 0
+            return self.node.high_watermark - self._publication.offset
         known = self._follower.leader_high_watermark
         is_heard = known > 0 and not self.node.leader_timed_out(self._clock.monotonic_ms())
-        return max(0, known - self.node.high_watermark) if is_heard else None
+        return max(0, known - self._publication.offset) if is_heard else None
 
-    def prepare(self, records: Sequence[WireMessage], *, atomic: bool) -> Prepared:
-        """Encode one operation's records at the finalized metadata.version; raises as `batches.prepare`."""
+    def prepare(self, records: Sequence[WireMessage], *, atomic: bool) -> Generator[None, None, Prepared]:
+        """Encode one operation's records at the finalized metadata.version; as `batches.prepare`."""
         return prepare(records, atomic=atomic, metadata_version=self._publisher.image.metadata_version)
 
     def append(self, groups: Sequence[Prepared]) -> int:
@@ -319,10 +319,10 @@ class RaftDriver:
         return end_offset
 
     async def wait_committed(self, end_offset: int) -> None:
-        """Return when all records below `end_offset` are committed. Raises the error that prevents it."""
+        """Return when all records below `end_offset` are committed and published. Raises what prevents it."""
         if self._failure is not None:
             raise self._failure
-        if self.node.high_watermark >= end_offset:
+        if self._publication.offset >= end_offset:
             return
         if not self.leads:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "this node leads no more")
@@ -463,10 +463,8 @@ class RaftDriver:
             await self._idle.wait()
 
     def committed(self, high_watermark: int) -> None:
-        """Publish the records below the high watermark (exclusive), and wake the callers that wait for them."""
-        is_new = self._publication.committed(high_watermark)
-        self._commits.committed(high_watermark)
-        if is_new:
+        """Begin to publish the records below the high watermark (exclusive), and wake the callers that wait for one."""
+        if self._publication.committed(high_watermark):
             self._wake_fetches()
         removed = self.leads and not self.node.is_voter and self.storage.history.voters_offset < high_watermark
         if removed:  # the removal of this leader is committed: its leadership ends (KIP-853)

@@ -69,7 +69,7 @@ class Host(Protocol):
         ...
 
     def committed(self, high_watermark: int) -> None:
-        """Publish the records below the high watermark (exclusive)."""
+        """Begin to publish the records below the high watermark (exclusive)."""
         ...
 
 
@@ -324,7 +324,7 @@ class Follower:
 
     def _install(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
         _log.info("metadata snapshot fetched", end_offset=snapshot_id.end_offset, leader_epoch=snapshot_id.leader_epoch)
-        self._storage.install(snapshot_id, snapshot)
+        self._storage.install(snapshot_id, snapshot, self._node.high_watermark)
         self._host.written(True)
         self._host.committed(self._node.leader_committed(snapshot_id.end_offset))
 

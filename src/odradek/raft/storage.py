@@ -46,7 +46,7 @@ RECORDS_PER_TURN = 1000
 PROBE_FILE, PROBE_BYTES = "space.tmp", 256 * 1024
 
 
-class HeldBatch(NamedTuple):
+class UnpublishedBatch(NamedTuple):
     """The records of a batch, or of its rest, each with its offset, that are not published."""
 
     last_offset: int
@@ -73,7 +73,7 @@ class QuorumStorage:
         self.directory = directory
         self._config = config
         self._publisher = publisher
-        self._unpublished: deque[HeldBatch] = deque()
+        self._unpublished: deque[UnpublishedBatch] = deque()
         self._image_before_batch: MetadataImage | None = None  # while the publisher has a part of a batch
         self.history = VoterHistory(voters)
         self.snapshots: list[SnapshotId] = []
@@ -139,9 +139,9 @@ class QuorumStorage:
         return changed
 
     def _queue_records(self, last_offset: int, leader_epoch: int, records: Sequence[tuple[int, Message]]) -> None:
-        held = self._unpublished[-1] if self._unpublished else HeldBatch(-1, -1, ())
+        held = self._unpublished[-1] if self._unpublished else UnpublishedBatch(-1, -1, ())
         assert held.last_offset < last_offset and held.leader_epoch <= leader_epoch, "held in the log's order"
-        self._unpublished.append(HeldBatch(last_offset, leader_epoch, records))
+        self._unpublished.append(UnpublishedBatch(last_offset, leader_epoch, records))
 
     def _queue_all(self, batches: Iterable[DecodedBatch]) -> bool:
         return [self._queue(batch) for batch in batches].count(True) > 0
@@ -254,8 +254,8 @@ class QuorumStorage:
     def publish(self, high_watermark: int) -> bool:
         """Pass committed records (below `high_watermark`, exclusive) to the publisher; returns whether those were all.
 
-        One call passes on about `RECORDS_PER_TURN` records. If a batch of more has records of several topics or
-        partitions, there are images with some of them and not yet the others (`first_part`).
+        One call passes on `RECORDS_PER_TURN` records, at most three times as many. If a longer batch has records of
+        several topics or partitions, there are images with some of them and not yet the others (`first_part`).
         """
         end_offset = self.log.log_end_offset
         assert high_watermark <= end_offset, f"{high_watermark} is committed of a log that ends at {end_offset}"
@@ -271,13 +271,13 @@ class QuorumStorage:
         last_offset, leader_epoch, records = self._unpublished.popleft()
         part, may_end = first_part(records, RECORDS_PER_TURN)
         if len(part) < len(records):
-            self._unpublished.appendleft(HeldBatch(last_offset, leader_epoch, records[len(part) :]))
+            self._unpublished.appendleft(UnpublishedBatch(last_offset, leader_epoch, records[len(part) :]))
             self._image_before_batch = self._image_of_batches
             self.published_offset = max(self.published_offset, part[-1][0] + 1)
             if may_end:
-                self._publisher.committed(part, leader_epoch)
+                self._publisher.committed(part, leader_epoch, is_part=True)
             else:
-                self._publisher.replay(part)
+                self._publisher.replay_part(part)
             return len(part)
         together = list(part)
         while self._unpublished and self._unpublished[0].last_offset < high_watermark:
@@ -431,18 +431,19 @@ class QuorumStorage:
         """Update the list of snapshots in the directory."""
         self.snapshots = snapshot_ids(self._disk, self.directory)
 
-    def install(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
+    def install(self, snapshot_id: SnapshotId, snapshot: Snapshot, high_watermark: int) -> None:
         """Replace the log and the state by a fetched snapshot, which is durable in the directory.
 
         Raises:
-            StorageError: the snapshot is older than the published records.
+            StorageError: the snapshot is older than the committed records.
             OSError: there is no space or file descriptor for a new segment. The snapshot was removed again, and the
                 log's records below its end offset are unchanged.
         """
-        if snapshot_id.end_offset < self._kept_offset:
+        kept_offset = max(self._kept_offset, high_watermark)
+        if snapshot_id.end_offset < kept_offset:
             raise StorageError(
                 self.directory,
-                f"the leader sent a snapshot of offset {snapshot_id.end_offset}; {self._kept_offset} was read here",
+                f"the leader sent a snapshot of offset {snapshot_id.end_offset}; {kept_offset} was committed here",
             )
         try:
             self.log.restart_at(snapshot_id.end_offset)

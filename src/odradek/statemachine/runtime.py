@@ -30,13 +30,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.steps import next_step
+from odradek.common.steps import all_steps, next_step
 from odradek.statemachine.machine import Result, StateMachine, Steps
 from odradek.statemachine.timeline import Timeline
 
@@ -63,8 +63,8 @@ class MachineLog(Protocol[RecordT, PreparedT]):
         """Exclusive: the high watermark, as far as this log knows it now; never above `end_offset`."""
         ...
 
-    def prepare(self, records: Sequence[RecordT], *, atomic: bool) -> PreparedT:
-        """Encode the records of one operation, without changing the log.
+    def prepare(self, records: Sequence[RecordT], *, atomic: bool) -> Generator[None, None, PreparedT]:
+        """Encode the records of one operation, without changing the log; in steps, with other tasks between them.
 
         Raises:
             ApiError: the records cannot be written, for example MESSAGE_TOO_LARGE; only this operation fails.
@@ -166,7 +166,7 @@ class _ChunkedOperation(Generic[RecordT]):
         base_offset: the log end offset for which its decision is valid.
     """
 
-    __slots__ = ("base_offset", "operation", "parked", "prepared", "replayed_count", "result", "steps")
+    __slots__ = ("base_offset", "operation", "parked", "preparation", "prepared", "replayed_count", "result", "steps")
 
     def __init__(
         self,
@@ -184,6 +184,7 @@ class _ChunkedOperation(Generic[RecordT]):
         else:
             self.steps = decided
         self.base_offset = base_offset
+        self.preparation: Generator[None, None, Any] | None = None
         self.prepared: list[Any] = []
         self.replayed_count = 0
 
@@ -434,7 +435,11 @@ class Runtime(Generic[RecordT]):
                 return False
             long.parked.response = long.result.response
         if long.result.records and not long.prepared:
-            long.prepared.append(self._log.prepare(long.result.records, atomic=long.result.atomic))
+            if long.preparation is None:
+                long.preparation = self._log.prepare(long.result.records, atomic=long.result.atomic)
+            prepared = next_step(long.preparation)
+            if prepared is not None:
+                long.prepared.append(prepared)
             return False
         return True
 
@@ -481,7 +486,7 @@ class Runtime(Generic[RecordT]):
                     group.pop()
                     break
                 if result.records:
-                    prepared.append(self._log.prepare(result.records, atomic=result.atomic))
+                    prepared.append(all_steps(self._log.prepare(result.records, atomic=result.atomic)))
             except Exception as error:
                 # A refusal, or a bug of an operation: it has changed nothing, and affects only its caller.
                 parked.error = error

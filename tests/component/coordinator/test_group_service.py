@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -75,7 +75,7 @@ class MemoryLog:
     def committed_offset(self) -> int:
         return self.end_offset if self.committed.is_set() else 0
 
-    def prepare(self, records: Sequence[CoordinatorRecord], *, atomic: bool) -> list[bytes]:
+    def prepare(self, records: Sequence[CoordinatorRecord], *, atomic: bool) -> Generator[None, None, list[bytes]]:
         return encode_batches(GROUP_RECORDS, records, atomic=atomic, max_batch_bytes=100_000, now_ms=1)
 
     def append(self, groups: Sequence[list[bytes]]) -> int:

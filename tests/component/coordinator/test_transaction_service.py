@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from typing import Any, cast
 from uuid import UUID
 
@@ -53,7 +53,7 @@ class MemoryLog:
     def committed_offset(self) -> int:
         return self.end_offset if self.committed.is_set() else 0
 
-    def prepare(self, records: Sequence[TransactionRecord], *, atomic: bool) -> list[bytes]:
+    def prepare(self, records: Sequence[TransactionRecord], *, atomic: bool) -> Generator[None, None, list[bytes]]:
         return encode_batches(TRANSACTION_RECORDS, records, atomic=atomic, max_batch_bytes=100_000, now_ms=1)
 
     def append(self, groups: Sequence[list[bytes]]) -> int:

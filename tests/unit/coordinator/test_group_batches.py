@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.steps import all_steps, next_step
 from odradek.coordinator.batches import decode_batches, encode_batches
 from odradek.coordinator.group.classic.group import Moment
 from odradek.coordinator.group.records import (
@@ -80,13 +81,13 @@ def test_a_generation_has_kafkas_bytes() -> None:
 
 def test_records_come_back_from_their_batches() -> None:
     records = [commit(1), group_tombstone("g"), offset_tombstone("g", "t", 1), commit(2, expire_ms=5)]
-    (batch,) = encode_batches(RECORDS, records, atomic=True, max_batch_bytes=10_000, now_ms=3)
+    (batch,) = all_steps(encode_batches(RECORDS, records, atomic=True, max_batch_bytes=10_000, now_ms=3))
     assert decode_batches(RECORDS, batch) == (list(enumerate(records)), 4)
 
 
 def test_non_atomic_writes_are_split_into_batches() -> None:
     records = [commit(offset, metadata="x" * 100) for offset in range(50)]
-    batches = encode_batches(RECORDS, records, atomic=False, max_batch_bytes=1000, now_ms=3)
+    batches = all_steps(encode_batches(RECORDS, records, atomic=False, max_batch_bytes=1000, now_ms=3))
     assert len(batches) > 5
     assert all(len(batch) <= 1000 for batch in batches)
     assert [record for batch in batches for _, record in decode_batches(RECORDS, batch)[0]] == records
@@ -98,22 +99,31 @@ def test_keys_count_for_the_size_of_a_batch(group_bytes: int, count: int) -> Non
         OffsetRecord(OffsetCommitKey(group="g" * group_bytes, topic="t", partition=number), commit(1).value)
         for number in range(30)
     ]
-    batches = encode_batches(RECORDS, records, atomic=False, max_batch_bytes=1000, now_ms=3)
+    batches = all_steps(encode_batches(RECORDS, records, atomic=False, max_batch_bytes=1000, now_ms=3))
     assert all(len(batch) <= 1000 for batch in batches)
     assert len(batches) == count, "a batch takes as many as fit"
     assert [record for batch in batches for _, record in decode_batches(RECORDS, batch)[0]] == records
     large = OffsetRecord(OffsetCommitKey(group="g" * 1000, topic="t", partition=0), None)
     with pytest.raises(ApiError) as caught:
-        encode_batches(RECORDS, [large], atomic=False, max_batch_bytes=1000, now_ms=3)
+        all_steps(encode_batches(RECORDS, [large], atomic=False, max_batch_bytes=1000, now_ms=3))
     assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_many_records_are_encoded_in_steps() -> None:
+    steps = encode_batches(RECORDS, [commit(1)] * 2500, atomic=False, max_batch_bytes=1_000_000, now_ms=3)
+    assert [next_step(steps) is None for _ in range(3)] == [True, True, False]
 
 
 def test_records_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ApiError) as caught:
-        encode_batches(RECORDS, [commit(1, metadata="x" * 600)] * 2, atomic=True, max_batch_bytes=1000, now_ms=3)
+        all_steps(
+            encode_batches(RECORDS, [commit(1, metadata="x" * 600)] * 2, atomic=True, max_batch_bytes=1000, now_ms=3)
+        )
     assert caught.value.code == ErrorCode.RECORD_LIST_TOO_LARGE
     with pytest.raises(ApiError) as caught:
-        encode_batches(RECORDS, [commit(1, metadata="x" * 1001)], atomic=False, max_batch_bytes=1000, now_ms=3)
+        all_steps(
+            encode_batches(RECORDS, [commit(1, metadata="x" * 1001)], atomic=False, max_batch_bytes=1000, now_ms=3)
+        )
     assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 

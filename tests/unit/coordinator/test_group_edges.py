@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.steps import all_steps
 from odradek.coordinator.batches import decode_batches, encode_batches
 from odradek.coordinator.group.classic.state import GroupState
 from odradek.coordinator.group.consumer.queries import preferred_assignor
@@ -156,7 +157,7 @@ def test_a_marker_has_the_epochs_of_who_ends_the_transaction(committed: bool) ->
     end = TransactionEndRecord(5, committed, 3, 8)
     encoded = GROUP_RECORDS.encode(end)
     assert (encoded.producer_id, encoded.producer_epoch, encoded.is_control) == (5, 3, True)
-    (batch,) = encode_batches(RECORDS, [end], atomic=True, max_batch_bytes=10_000, now_ms=3)
+    (batch,) = all_steps(encode_batches(RECORDS, [end], atomic=True, max_batch_bytes=10_000, now_ms=3))
     header = BatchHeader.read(batch)
     assert (header.is_control, header.is_transactional) == (True, True)
     assert (header.producer_id, header.producer_epoch) == (5, 3)

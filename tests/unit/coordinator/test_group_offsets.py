@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.steps import all_steps
 from odradek.coordinator.batches import encode_batches
 from odradek.coordinator.group.classic.group import Moment
 from odradek.coordinator.group.classic.state import GroupState
@@ -210,7 +211,7 @@ def test_as_many_commits_as_a_batch_holds_are_taken(shard: Any) -> None:
     topics = {"t": 10_000, "u" * 249: 500}
     result = shard.machine.commits.commit(many_commits(topics), 9, shard.now)
     assert len(result.records) == 10_500
-    encode_batches(GROUP_RECORDS, result.records, atomic=True, max_batch_bytes=MAX_RECORD_BYTES, now_ms=0)
+    all_steps(encode_batches(GROUP_RECORDS, result.records, atomic=True, max_batch_bytes=MAX_RECORD_BYTES, now_ms=0))
     refused = many_commits({"t": 30_000}, metadata="x" * 4097)
     answer = shard.machine.commits.commit(refused, 9, shard.now).response.response
     assert {each.error_code for each in answer.topics[0].partitions} == {ErrorCode.OFFSET_METADATA_TOO_LARGE}

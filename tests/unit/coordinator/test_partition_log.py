@@ -15,6 +15,7 @@ import pytest
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import File
 from odradek.common.real_io import RealClock, RealDisk
+from odradek.common.steps import all_steps
 from odradek.coordinator.group.records import GROUP_RECORDS, CoordinatorRecord, OffsetRecord
 from odradek.coordinator.log import PartitionMachineLog
 from odradek.log.segment import Segment
@@ -48,7 +49,7 @@ class Machine:
         )
 
     def append(self, count: int) -> int:
-        return self.log.append([self.log.prepare(records(count), atomic=True)])
+        return self.log.append([all_steps(self.log.prepare(records(count), atomic=True))])
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 
 from odradek.common.errors import ApiError, ConfigError, ErrorCode, OdradekError, StorageError
 from odradek.common.real_io import RealClock
+from odradek.common.steps import all_steps
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.raft.config import RaftConfig
@@ -66,7 +67,7 @@ class Home:
         self.disk.faults.capacity_bytes = self.disk.used_bytes()
 
     def append(self) -> int:
-        return self.driver.append([self.driver.prepare([TopicRecord(name="t")], atomic=True)])
+        return self.driver.append([all_steps(self.driver.prepare([TopicRecord(name="t")], atomic=True))])
 
 
 def refused(action: Callable[[], object]) -> ErrorCode:

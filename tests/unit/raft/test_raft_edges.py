@@ -9,12 +9,21 @@ from typing import Any
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode, ProtocolError, StorageError
+from odradek.common.steps import all_steps, next_step
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages import fetch_snapshot_response as pieces
 from odradek.protocol.messages import vote_response as votes
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.protocol.record_types import encode_metadata_record
-from odradek.raft.batches import MAX_BATCH_BYTES, control_batch, data_batch, decode_batches, pack, prepare
+from odradek.raft.batches import (
+    MAX_BATCH_BYTES,
+    RECORDS_PER_STEP,
+    control_batch,
+    data_batch,
+    decode_batches,
+    pack,
+    prepare,
+)
 from odradek.raft.config import RaftConfig
 from odradek.raft.metadata_log import MetadataLog
 from odradek.raft.quorum_state import ElectionState
@@ -74,9 +83,9 @@ def storage_of(disk: SimDisk) -> QuorumStorage:
 
 def test_a_batch_holds_eight_mebibytes_and_an_operation_is_in_one() -> None:
     third = [TopicRecord(name="x" * 32_000)] * 90
-    alone = prepare(third, atomic=True, metadata_version=VERSION)
-    pair = prepare(third * 2, atomic=True, metadata_version=VERSION)
-    loose = prepare(third * 4, atomic=False, metadata_version=VERSION)
+    alone = all_steps(prepare(third, atomic=True, metadata_version=VERSION))
+    pair = all_steps(prepare(third * 2, atomic=True, metadata_version=VERSION))
+    loose = all_steps(prepare(third * 4, atomic=False, metadata_version=VERSION))
     most = MAX_BATCH_BYTES // (len(loose[1][0]) + 16)
     for groups, counts in (
         ([alone, pair], [90, 180]),
@@ -91,8 +100,17 @@ def test_a_batch_holds_eight_mebibytes_and_an_operation_is_in_one() -> None:
         offsets = [offset for each in read for offset, _ in each.records]
         assert offsets == [offset for offset, _ in decoded] == list(range(7, 7 + sum(counts)))
     with pytest.raises(ApiError) as refused:
-        prepare(third * 3, atomic=True, metadata_version=VERSION)
+        all_steps(prepare(third * 3, atomic=True, metadata_version=VERSION))
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_many_records_are_encoded_in_steps() -> None:
+    records = [TopicRecord(name=f"t{number}") for number in range(2 * RECORDS_PER_STEP + 1)]
+    steps, count = prepare(records, atomic=True, metadata_version=VERSION), 1
+    while (prepared := next_step(steps)) is None:
+        count += 1
+    assert count == 3
+    assert prepared[1] == [topic(f"t{number}") for number in range(len(records))]
 
 
 def test_an_operation_may_fill_a_batch_to_its_last_byte() -> None:
@@ -103,10 +121,10 @@ def test_an_operation_may_fill_a_batch_to_its_last_byte() -> None:
         last = TopicRecord(name="x" * (left - extra - 16 + more))
         records = [TopicRecord(name="x" * 32_000)] * count + [last]
         if fits:
-            prepare(records, atomic=True, metadata_version=VERSION)
+            all_steps(prepare(records, atomic=True, metadata_version=VERSION))
         else:
             with pytest.raises(ApiError):
-                prepare(records, atomic=True, metadata_version=VERSION)
+                all_steps(prepare(records, atomic=True, metadata_version=VERSION))
 
 
 def test_batches_that_hold_no_metadata_are_refused() -> None:
@@ -289,7 +307,7 @@ def installed(storage: QuorumStorage, disk: SimDisk, snapshot_id: SnapshotId, *n
     """A snapshot comes from the leader and takes the place of everything."""
     data = snapshot(*names, epoch=snapshot_id.leader_epoch)
     write_snapshot(disk, HOME, snapshot_id, data)
-    storage.install(snapshot_id, decode_snapshot(data))
+    storage.install(snapshot_id, decode_snapshot(data), 0)
 
 
 def test_a_snapshot_of_the_leader_takes_the_place_of_all_others() -> None:
@@ -300,8 +318,9 @@ def test_a_snapshot_of_the_leader_takes_the_place_of_all_others() -> None:
         installed(storage, disk, SnapshotId(end_offset, 1), "a", "b")
         assert storage.snapshots == snapshot_ids(disk, HOME) == [SnapshotId(end_offset, 1)]
         assert storage.log.log_start_offset == storage.log.log_end_offset == storage.published_offset == end_offset
-    with pytest.raises(StorageError, match="a snapshot of offset 8; 9 was read here"):
-        storage.install(SnapshotId(8, 1), Snapshot())
+    for high_watermark, committed in ((0, 9), (12, 12)):
+        with pytest.raises(StorageError, match=f"a snapshot of offset 8; {committed} was committed here"):
+            storage.install(SnapshotId(8, 1), Snapshot(), high_watermark)
     assert [len(each) for each in storage.slices()] == [2]
 
 
@@ -314,7 +333,7 @@ def test_a_snapshot_for_which_there_is_no_space_is_none() -> None:
     write_snapshot(disk, HOME, SnapshotId(6, 1), data)
     disk.faults = DiskFaults(too_many_files=1.0)
     with pytest.raises(OSError, match="want of descriptors"):
-        storage.install(SnapshotId(6, 1), decode_snapshot(data))
+        storage.install(SnapshotId(6, 1), decode_snapshot(data), 0)
     disk.faults = DiskFaults()
     assert snapshot_ids(disk, HOME) == storage.snapshots == [SnapshotId(3, 1)]
     assert storage.log.log_end_offset == 4
@@ -365,7 +384,7 @@ def test_a_snapshot_takes_the_place_of_what_is_not_published(end_offset: int, lo
         kraft_version=1, voters=record_of(voters),
     )  # fmt: skip
     write_snapshot(disk, HOME, SnapshotId(end_offset, 1), data)
-    storage.install(SnapshotId(end_offset, 1), decode_snapshot(data))
+    storage.install(SnapshotId(end_offset, 1), decode_snapshot(data), 0)
     assert (len(published), storage.published_offset) == (loads, end_offset)
     assert publisher.kraft_version == storage.history.kraft_version == 1
     assert storage.history.at(end_offset) == (1, voters)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 
 import pytest
 
@@ -74,7 +74,11 @@ class MemoryLog:
     def end_offset(self) -> int:
         return len(self.records)
 
-    def prepare(self, records: Sequence[tuple[str, int]], *, atomic: bool) -> list[tuple[str, int]]:
+    def prepare(
+        self, records: Sequence[tuple[str, int]], *, atomic: bool
+    ) -> Generator[None, None, list[tuple[str, int]]]:
+        if len(records) > MAX_RECORDS_PER_TURN:
+            yield
         if any(name == "large" for name, _ in records):
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE)
         return list(records)
