@@ -22,8 +22,8 @@ PERMISSION_BUGS = (
     Bug(
         "DeleteAcls that is sent again waits for nothing",
         "server.handlers.delete_acls:_already_deleted",
-        "if emptied else set()",
-        "if False else set()",
+        "if not emptied:",
+        "if True:",
         "the same, where the controller's first answer was lost",
     ),
     Bug(
