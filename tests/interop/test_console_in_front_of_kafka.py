@@ -62,7 +62,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "Change the topic",
     ),
     "topics/orders/records": (f"{RECORDS} shown of {RECORDS} records", '0 39 customer-4 {"id": 39}'),
-    "groups": ("readers Empty classic 1 35 ", "watchers Stable consumer 1 0 ", "sharers Stable share "),
+    "groups": ("readers Empty classic 1 35 ", "watchers Stable consumer 1 0 ", "sharers Stable share 0 - "),
     "groups/one?name=readers": (
         "classic, Empty; assignor -; coordinated by broker 1",
         "orders-0 5 40 35 -",
@@ -94,7 +94,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "user alice producer_byte_rate 1,048,576",
         "New quota",
     ),
-    "links": ("No link: no topic here mirrors one of another cluster.", "Nothing is mirrored."),
+    "links": ("No link: no topic here mirrors one of another cluster.", "Brokers of Odradek mirror topics of other clusters"),
     "pipelines": (
         "No pipeline writes its progress to this cluster: `odradek pipeline run --progress-to` does.",
         "No flow has said how far it is.",

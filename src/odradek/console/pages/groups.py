@@ -41,7 +41,8 @@ _GROUPS: list[Column[GroupRow]] = [
     Column("state", "State", lambda row: row.state),
     Column("kind", "Kind", lambda row: row.kind, wide=True),
     Column("topics", "Topics", lambda row: row.topics, lambda row: row.topics, right=True, wide=True),
-    Column("lag", "Lag", lambda row: f"{row.lag:,}", lambda row: row.lag, right=True),
+    # A share group commits no offsets: its lag is another number (KIP-1226).
+    Column("lag", "Lag", lambda row: "-" if row.kind == "share" else f"{row.lag:,}", lambda row: row.lag, right=True),
     Column("records_s", "Commits", lambda row: rate_text(row.records_s), lambda row: row.records_s, right=True),
 ]
 

@@ -66,7 +66,7 @@ class _Links:
             self._page,
             _MIRRORS,
             lambda: [{**row, "link": link["link"]} for link in self._found for row in link["partitions"]],
-            empty="Nothing is mirrored.",
+            empty="Nothing is mirrored. Brokers of Odradek mirror topics of other clusters; Apache Kafka's do not.",
         )
         if self._page.may(Right.CHANGE) and found:
             _form(self._page, [link["link"] for link in found])
