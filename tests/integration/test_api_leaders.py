@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 
 from odradek.client import reassignment
 from odradek.client.cluster import Cluster, parse_bootstrap
-from odradek.common.errors import ApiError
+from odradek.client.connection import RequestTimeoutError, UnreachableError
+from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.real_io import RealClock, RealNetwork
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
@@ -87,3 +89,67 @@ def test_more_partitions_than_a_request_may_have(node: Node, topic: str, monkeyp
     assert list(moved) == list(elected) == asked
     assert [error and error.code.name for error in moved.values()] == [None] * 2 + names[2:]
     assert [error and error.code.name for error in elected.values()] == names
+
+
+def fail_call(monkeypatch: pytest.MonkeyPatch, name: str, count: int, error: Exception) -> None:
+    """Fail the `count`th call of a function of the client that sends one request."""
+    send: Callable[..., Awaitable[Any]] = getattr(reassignment, name)
+    calls = 0
+
+    async def sometimes(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == count:
+            raise error
+        return await send(*arguments)
+
+    monkeypatch.setattr(reassignment, name, sometimes)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ApiError(ErrorCode.NOT_CONTROLLER, "none"), "NOT_CONTROLLER"),
+        (RequestTimeoutError("none"), "REQUEST_TIMED_OUT"),
+        (UnreachableError("none"), "NETWORK_EXCEPTION"),
+    ],
+)
+def test_a_later_request_that_fails_leaves_the_results_of_others(
+    node: Node, topic: str, monkeypatch: pytest.MonkeyPatch, error: Exception, code: str
+) -> None:
+    """The results of the requests before and after it are returned too: the caller knows what they have changed."""
+    monkeypatch.setattr(reassignment, "PARTITIONS_PER_REQUEST", 2)
+    fail_call(monkeypatch, "_move_some", 2, error)
+    fail_call(monkeypatch, "_elect_some", 2, error)
+    asked = [(topic, number) for number in (0, 1, 7, 8, 9)]
+
+    async def work() -> tuple[dict[tuple[str, int], ApiError | None], dict[tuple[str, int], ApiError | None]]:
+        async with Cluster(RealNetwork(), RealClock(), parse_bootstrap(f"127.0.0.1:{node.port}")) as cluster:
+            moved = await reassignment.move_replicas(cluster, {key: [1] for key in asked})
+            return moved, await reassignment.elect_leaders(cluster, reassignment.PREFERRED, asked)
+
+    moved, elected = asyncio.run(work())
+    assert list(moved) == list(elected) == asked
+    names = [code] * 2 + ["UNKNOWN_TOPIC_OR_PARTITION"]
+    assert [found and found.code.name for found in moved.values()] == [None] * 2 + names
+    assert [found and found.code.name for found in elected.values()] == ["ELECTION_NOT_NEEDED"] * 2 + names
+    assert [found and found.message for found in moved.values()][2:4] == ["none"] * 2
+
+
+@pytest.mark.parametrize("error", [ApiError(ErrorCode.NOT_CONTROLLER), RequestTimeoutError("none")])
+def test_the_first_request_that_fails_is_raised(
+    node: Node, topic: str, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(reassignment, "PARTITIONS_PER_REQUEST", 1)
+    fail_call(monkeypatch, "_move_some", 1, error)
+    fail_call(monkeypatch, "_elect_some", 1, error)
+    asked = [(topic, 0), (topic, 1)]
+
+    async def work() -> None:
+        async with Cluster(RealNetwork(), RealClock(), parse_bootstrap(f"127.0.0.1:{node.port}")) as cluster:
+            with pytest.raises(type(error)):
+                await reassignment.move_replicas(cluster, {key: [1] for key in asked})
+            with pytest.raises(type(error)):
+                await reassignment.elect_leaders(cluster, reassignment.PREFERRED, asked)
+
+    asyncio.run(work())

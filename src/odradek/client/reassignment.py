@@ -5,7 +5,7 @@ Functions over a `Cluster`; requests are retried while the controller is being e
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from odradek.client.cluster import BrokerGoneError, Cluster, check
@@ -58,14 +58,38 @@ async def move_replicas(
 ) -> dict[TopicPartition, ApiError | None]:
     """Begin reassignments, or cancel those whose replicas are None; returns the error of each partition, or None.
 
+    Many partitions are divided over requests. If one after the first fails as a whole, its error is the result of each
+    of its partitions. If it had no response, that is REQUEST_TIMED_OUT or NETWORK_EXCEPTION, and they may move
+    nevertheless.
+
     Args:
         keep_factor: refuse changes of the replication factor, which older clusters do not support (KIP-860).
     Raises:
-        ApiError: a whole request was refused.
+        ApiError: the whole first request was refused.
+        UnreachableError, RequestTimeoutError: the first request had no response.
     """
-    results: dict[TopicPartition, ApiError | None] = {}
-    for some in in_slices(list(wanted), PARTITIONS_PER_REQUEST):
-        results |= await _move_some(cluster, {each: wanted[each] for each in some}, keep_factor)
+    return await _in_requests(
+        list(wanted), lambda some: _move_some(cluster, {each: wanted[each] for each in some}, keep_factor)
+    )
+
+
+async def _in_requests(
+    keys: Sequence[TopicPartition],
+    send: Callable[[Sequence[TopicPartition]], Awaitable[dict[TopicPartition, ApiError | None]]],
+) -> dict[TopicPartition, ApiError | None]:
+    """The results of one request for each slice of partitions; raises the error of the first request only."""
+    first, *others = in_slices(keys, PARTITIONS_PER_REQUEST)
+    results = await send(first)
+    for some in others:
+        try:
+            results |= await send(some)
+        # Not raised: the caller would lose the results of the requests before, and take their moves for not begun.
+        except ApiError as error:
+            results |= dict.fromkeys(some, error)
+        except RequestTimeoutError as error:
+            results |= dict.fromkeys(some, ApiError(ErrorCode.REQUEST_TIMED_OUT, str(error)))
+        except UnreachableError as error:
+            results |= dict.fromkeys(some, ApiError(ErrorCode.NETWORK_EXCEPTION, str(error)))
     return results
 
 
@@ -139,15 +163,16 @@ async def elect_leaders(
 
     For all partitions, the result has only changes.
 
+    Many named partitions are divided over requests; one after the first that fails as a whole has results as those of
+    `move_replicas`.
+
     Raises:
-        ApiError: a whole request was refused.
+        ApiError: the whole first request was refused.
+        UnreachableError, RequestTimeoutError: the first request had no response.
     """
     if asked is None:
         return await _elect_some(cluster, kind, None)
-    results: dict[TopicPartition, ApiError | None] = {}
-    for some in in_slices(list(asked), PARTITIONS_PER_REQUEST):
-        results |= await _elect_some(cluster, kind, some)
-    return results
+    return await _in_requests(list(asked), lambda some: _elect_some(cluster, kind, some))
 
 
 async def _elect_some(

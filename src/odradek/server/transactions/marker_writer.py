@@ -7,7 +7,7 @@ coordinator writes the markers of __consumer_offsets, since only it writes to th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
@@ -31,6 +31,8 @@ _log = get_logger("server.markers")
 ALL_IN_SYNC = -1
 # How many markers of a request are appended in one turn of the loop, some 100 to 500 us each.
 MARKERS_PER_TURN = 40
+# The tasks that wait for a marker's commit each, with the commit.
+_Waits = dict[asyncio.Task[None], asyncio.Future[None]]
 
 
 class MarkerWriter:
@@ -51,7 +53,7 @@ class MarkerWriter:
         response, not the other markers.
         """
         response, turns = WriteTxnMarkersResponse(), Turns(MARKERS_PER_TURN)
-        waits: list[asyncio.Task[None]] = []
+        waits: _Waits = {}
         try:
             for marker in request.markers:
                 result = WritableTxnMarkerResult(producer_id=marker.producer_id)
@@ -68,8 +70,10 @@ class MarkerWriter:
                         await turns.spend()
             await asyncio.gather(*waits)
         except (Exception, asyncio.CancelledError):
-            for wait in waits:
-                wait.cancel()
+            # The tasks end with their commits. A task that was cancelled before it first ran has not cancelled its own.
+            for commit in waits.values():
+                commit.cancel()
+            await asyncio.gather(*waits, *waits.values(), return_exceptions=True)
             raise
         return response
 
@@ -78,25 +82,27 @@ class MarkerWriter:
         marker: WritableTxnMarker,
         topic: str,
         answer: WritableTxnMarkerPartitionResult,
-        waits: list[asyncio.Task[None]],
+        waits: _Waits,
     ) -> None:
         """Write one marker, and add the task that waits for its commit, if it is not committed at once."""
+        loop = asyncio.get_running_loop()
         if topic == OFFSETS_TOPIC:
-            wait: Awaitable[None] | None = self._groups.end_transaction(
-                answer.partition_index, _end_of(marker), marker.transaction_version
+            # A task, and not a coroutine, which would never be awaited if the request is cancelled before.
+            commit: asyncio.Future[None] | None = loop.create_task(
+                self._groups.end_transaction(answer.partition_index, _end_of(marker), marker.transaction_version)
             )
         else:
             try:
-                wait = self._append(marker, topic, answer.partition_index)
+                commit = self._append(marker, topic, answer.partition_index)
             except (ApiError, StorageError) as error:
                 self._failed(answer, error)
                 return
-        if wait is not None:
-            waits.append(asyncio.get_running_loop().create_task(self._await_one(answer, wait)))
+        if commit is not None:
+            waits[loop.create_task(self._await_one(answer, commit))] = commit
 
-    async def _await_one(self, answer: WritableTxnMarkerPartitionResult, wait: Awaitable[None]) -> None:
+    async def _await_one(self, answer: WritableTxnMarkerPartitionResult, commit: asyncio.Future[None]) -> None:
         try:
-            await wait
+            await commit
         except (ApiError, StorageError) as error:
             self._failed(answer, error)
 
@@ -107,7 +113,7 @@ class MarkerWriter:
         else:
             answer.error_code = error.code
 
-    def _append(self, marker: WritableTxnMarker, topic: str, partition_id: int) -> Awaitable[None] | None:
+    def _append(self, marker: WritableTxnMarker, topic: str, partition_id: int) -> asyncio.Future[None] | None:
         """Append the marker if it is missing; returns the wait for its commit, None if it is committed."""
         partition = self._replicas.find(topic, partition_id, self._image())
         partition.check_leader()
