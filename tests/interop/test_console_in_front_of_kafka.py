@@ -94,7 +94,10 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "user alice producer_byte_rate 1,048,576",
         "New quota",
     ),
-    "links": ("No link: no topic here mirrors one of another cluster.", "Brokers of Odradek mirror topics of other clusters"),
+    "links": (
+        "No link: no topic here mirrors one of another cluster.",
+        "Brokers of Odradek mirror topics of other clusters",
+    ),
     "pipelines": (
         "No pipeline writes its progress to this cluster: `odradek pipeline run --progress-to` does.",
         "No flow has said how far it is.",
