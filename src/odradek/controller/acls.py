@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.turns import Turns
-from odradek.controller.bounds import ENTRIES_PER_STEP, check_count, check_size
+from odradek.controller import bounds
+from odradek.controller.bounds import ENTRIES_PER_STEP, check_count, check_size, too_large
 from odradek.controller.state import ControllerState
 from odradek.metadata.acl_messages import acl_from_creation
 from odradek.metadata.acls import (
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 
 # A filter is compared with so many ACLs in the time in which one entry is decided.
 ACLS_PER_ENTRY = 10
+# How often the filters of one request may be compared with ACLs, some 2 us each: no other operation of the controller,
+# such as a heartbeat, runs meanwhile.
+MAX_COMPARISONS = 2_000_000
 
 
 class Acls:
@@ -79,32 +84,40 @@ class Acls:
         """Delete the entries that match any of the filters; the answer has all matches of each filter.
 
         Raises:
-            ApiError: POLICY_VIOLATION, as `check_size`, or where the filters match more ACLs than that allows.
+            ApiError: INVALID_REQUEST, the filters match more ACLs than a request may delete; POLICY_VIOLATION, as
+                `check_size`, or the answer would have more matches, or there are more than `MAX_COMPARISONS`.
         """
         check_size(request)
         turns = Turns(ENTRIES_PER_STEP * ACLS_PER_ENTRY)
-        gone: dict[UUID, None] = {}
-        results: list[DeleteAclsFilterResult] = []
+        results: dict[AclFilter, DeleteAclsFilterResult] = {}
+        times: Counter[AclFilter] = Counter()
+        wanted: list[AclFilter] = []
         for each in request.filters:
             if turns.fill(ACLS_PER_ENTRY):
                 yield
             acl_filter = filter_of_deletion(each)
+            wanted.append(acl_filter)
             problem = acl_filter.unknown_field
             if problem:
                 text = f"Unknown {problem} in the filter"
-                results.append(DeleteAclsFilterResult(error_code=ErrorCode.INVALID_REQUEST, error_message=text))
-                continue
+                results[acl_filter] = DeleteAclsFilterResult(error_code=ErrorCode.INVALID_REQUEST, error_message=text)
+            else:
+                times[acl_filter] += 1
+        if len(self._state.acl_ids) * sum(each.exact is None for each in times) > MAX_COMPARISONS:
+            raise too_large()
+        gone: dict[UUID, None] = {}
+        match_count = 0
+        for acl_filter, count in times.items():
             matching = yield from self._matching(acl_filter, turns)
             gone.update(dict.fromkeys(acl_id for _, acl_id in matching))
-            check_count(len(gone))
-            described = []
-            for acl, _ in matching:
-                if turns.fill():
-                    yield
-                described.append(_description(acl))
-            results.append(DeleteAclsFilterResult(error_message=None, matching_acls=described))
+            if len(gone) > bounds.MAX_ENTRIES_PER_REQUEST:
+                raise _too_many_deleted()
+            # Equal filters share a result here, but not in the encoded answer.
+            match_count += len(matching) * count
+            check_count(match_count)
+            results[acl_filter] = yield from _result(matching, turns)
         records = [RemoveAccessControlEntryRecord(id=acl_id) for acl_id in gone]
-        return Result(records, DeleteAclsResponse(filter_results=results))
+        return Result(records, DeleteAclsResponse(filter_results=[results[each] for each in wanted]))
 
     def _matching(self, acl_filter: AclFilter, turns: Turns) -> Generator[None, None, list[tuple[Acl, UUID]]]:
         exact = acl_filter.exact
@@ -119,6 +132,20 @@ class Acls:
             if acl_filter.matches(acl):
                 matching.append((acl, acl_id))
         return matching
+
+
+def _result(matching: list[tuple[Acl, UUID]], turns: Turns) -> Generator[None, None, DeleteAclsFilterResult]:
+    described = []
+    for acl, _ in matching:
+        if turns.fill():
+            yield
+        described.append(_description(acl))
+    return DeleteAclsFilterResult(error_message=None, matching_acls=described)
+
+
+def _too_many_deleted() -> ApiError:
+    text = f"Cannot remove more than {bounds.MAX_ENTRIES_PER_REQUEST} acls in a single delete operation."
+    return ApiError(ErrorCode.INVALID_REQUEST, text)
 
 
 def filter_of_deletion(each: DeleteAclsFilter) -> AclFilter:

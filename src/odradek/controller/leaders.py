@@ -10,7 +10,7 @@ from typing import Any
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.turns import PARTITIONS_PER_TURN, Turns
-from odradek.controller.bounds import ENTRIES_PER_STEP, check_size
+from odradek.controller.bounds import ENTRIES_PER_STEP, check_count, check_size
 from odradek.controller.election import Election, change_partition
 from odradek.controller.partitions import Partitions
 from odradek.controller.state import ControllerState
@@ -62,7 +62,8 @@ class Leaders:
         Null partitions mean all; then only changes are returned.
 
         Raises:
-            ApiError: INVALID_REQUEST for an unknown election type; POLICY_VIOLATION, as `check_size`.
+            ApiError: INVALID_REQUEST for an unknown election type; POLICY_VIOLATION, as `check_size`, or more
+                leaders would change than that allows.
         """
         check_size(request)
         turns = Turns(ENTRIES_PER_STEP)
@@ -85,9 +86,12 @@ class Leaders:
                     yield
                 answer = elect_response.PartitionResult(partition_id=partition_id, error_message=None)
                 try:
-                    records.append(self._elect_one(topic_name, partition_id, election))
+                    record = self._elect_one(topic_name, partition_id, election)
                 except ApiError as error:
                     answer.error_code, answer.error_message = error.code, error.message
+                else:
+                    records.append(record)
+                    check_count(len(records))
                 answers.append(answer)
             results.append(elect_response.ReplicaElectionResult(topic=topic_name, partition_result=answers))
         return Result(records, elect_response.ElectLeadersResponse(replica_election_results=results), atomic=False)

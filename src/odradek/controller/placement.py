@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 # How many partitions are placed in one step, some 20 us each with three brokers, and more with more of them.
-PARTITIONS_PER_STEP = 200
+PLACEMENTS_PER_STEP = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def place_in_steps(
     start = random.randrange(len(leading))
     placed = []
     for partition in range(partition_count):
-        if partition and partition % PARTITIONS_PER_STEP == 0:
+        if partition and partition % PLACEMENTS_PER_STEP == 0:
             yield
         first = leading[(start + partition) % len(leading)]
         turn = racks.index(first)

@@ -25,7 +25,7 @@ from odradek.controller.controllers import register_controller
 from odradek.controller.machine import ControllerMachine
 from odradek.controller.scram import alter_scram_credentials
 from odradek.controller.tokens import NO_TOKENS, DelegationTokenConfig, DelegationTokens
-from odradek.controller.topics import Charge, free
+from odradek.controller.topics import Charge, Topics, charged, free
 from odradek.metadata.features import KRAFT_VERSION
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.declare import Message
@@ -260,6 +260,18 @@ class ControllerService:
         machine, runtime = self._serving()
         return await runtime.run(lambda: operation(machine), timeout_ms=timeout_ms)
 
+    async def _mutate(
+        self, operation: Callable[[Topics], Steps[Any, ResponseT]], charge: Charge, timeout_ms: int
+    ) -> ResponseT:
+        """Create or delete partitions that `charge` counts, unless the request fails."""
+        try:
+            return await self._run(lambda machine: charged(operation(machine.topics), charge), timeout_ms)
+        except ApiError as error:
+            # After a timeout the operation may yet take effect.
+            if error.code is not ErrorCode.REQUEST_TIMED_OUT:
+                charge.undo()
+            raise
+
     async def request(
         self,
         request: Message,
@@ -294,17 +306,17 @@ class ControllerService:
 
     async def create_topics(self, request: CreateTopicsRequest, charge: Charge = free) -> CreateTopicsResponse:
         """See `Topics.create`."""
-        return await self._run(lambda machine: machine.topics.create_in_steps(request, charge), request.timeout_ms)
+        return await self._mutate(lambda topics: topics.create_in_steps(request, charge), charge, request.timeout_ms)
 
     async def create_partitions(
         self, request: CreatePartitionsRequest, charge: Charge = free
     ) -> CreatePartitionsResponse:
         """See `Topics.add_partitions`."""
-        return await self._run(lambda machine: machine.topics.add_partitions(request, charge), request.timeout_ms)
+        return await self._mutate(lambda topics: topics.add_partitions(request, charge), charge, request.timeout_ms)
 
     async def delete_topics(self, request: DeleteTopicsRequest, charge: Charge = free) -> DeleteTopicsResponse:
         """See `Topics.delete`."""
-        return await self._run(lambda machine: machine.topics.delete(request, charge), request.timeout_ms)
+        return await self._mutate(lambda topics: topics.delete(request, charge), charge, request.timeout_ms)
 
     async def alter_configs(self, request: AlterConfigsRequest) -> AlterConfigsResponse:
         """See `Configs.alter`."""

@@ -6,9 +6,9 @@ Each topic of a request succeeds or fails on its own; all records of a request a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
@@ -38,20 +38,56 @@ if TYPE_CHECKING:
 
 # Kafka's limit on the partitions that one request may create (KIP-599 discusses why a request must be bounded).
 MAX_PARTITIONS_PER_REQUEST = 10_000
-# How many topics, and partitions of one topic, are handled in one step, some 20 to 75 us each.
+# How many topics and settings of new topics are handled, and records of one topic's new partitions are made, in one
+# step: some 20 to 75 us each.
 TOPICS_PER_STEP = 250
-PARTITIONS_PER_STEP = 500
+PARTITION_RECORDS_PER_STEP = 500
 # Reserved ids: the zero id, and the metadata topic's.
 RESERVED_TOPIC_IDS = (ZERO_UUID, UUID(int=1))
 
 Replicas = tuple[int, ...]
-# Called with the number of partitions that a topic of a request creates or deletes, after all other checks; raises
-# ApiError THROTTLING_QUOTA_EXCEEDED if the client's quota is exceeded (KIP-599).
-Charge = Callable[[int], None]
+ResponseT = TypeVar("ResponseT")
 
 
-def free(partition_count: int) -> None:
-    """The charge without a quota."""
+class Charge(Protocol):
+    """Counts the partitions that a request creates or deletes (KIP-599)."""
+
+    def __call__(self, partition_count: int) -> None:
+        """Count those of one topic, after all other checks.
+
+        Raises:
+            ApiError: THROTTLING_QUOTA_EXCEEDED, the client's quota is exceeded.
+        """
+        ...
+
+    def undo(self) -> None:
+        """Take back all that was counted; idempotent."""
+        ...
+
+
+class _Free:
+    def __call__(self, partition_count: int) -> None:
+        pass
+
+    def undo(self) -> None:
+        pass
+
+
+# The charge without a quota.
+free: Charge = _Free()
+
+
+def charged(steps: Steps[Any, ResponseT], charge: Charge) -> Steps[Any, ResponseT]:
+    """Decide a request that `charge` counts; only an attempt with a result stays counted.
+
+    The runtime decides a request again if the log has changed meanwhile: nothing of the earlier attempt is done.
+    """
+    charge.undo()
+    try:
+        return (yield from steps)
+    except BaseException:  # also the end of an attempt between two steps
+        charge.undo()
+        raise
 
 
 class Topics:
@@ -73,18 +109,21 @@ class Topics:
         """Create topics.
 
         Raises:
-            ApiError: POLICY_VIOLATION, more topics than the limit of partitions.
+            ApiError: POLICY_VIOLATION, more topics than the limit of partitions, or more settings than `check_size`
+                allows.
         """
         if len(request.topics) > MAX_PARTITIONS_PER_REQUEST:
             raise _too_many()
+        check_size(request)
+        turns = Turns(TOPICS_PER_STEP)
         times = Counter(topic.name for topic in request.topics)
         records: list[Any] = []
         partitions_left = MAX_PARTITIONS_PER_REQUEST
         new_keys: dict[str, str] = {}
         answers: list[CreatableTopicResult] = []
         asked = {topic.name: topic for topic in request.topics}
-        for number, topic in enumerate(asked.values(), 1):
-            if number % TOPICS_PER_STEP == 0:
+        for topic in asked.values():
+            if turns.fill(1 + len(topic.configs)):
                 yield
             try:
                 if times[topic.name] > 1:
@@ -250,7 +289,7 @@ class Topics:
     def _partition_records(
         self, topic_id: UUID, first_id: int, assignments: Sequence[Replicas], leader_epoch: int
     ) -> Generator[None, None, list[Any]]:
-        turns, records = Turns(PARTITIONS_PER_STEP), []
+        turns, records = Turns(PARTITION_RECORDS_PER_STEP), []
         for partition_id, replicas in enumerate(assignments, first_id):
             if turns.fill():
                 yield

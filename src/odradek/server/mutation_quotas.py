@@ -52,6 +52,7 @@ class MutationCharge:
         self._account = account
         self._clock = clock
         self._is_strict = is_strict
+        self._counted = 0
         self.throttle_ms = 0
 
     def __call__(self, partition_count: int) -> None:
@@ -61,9 +62,16 @@ class MutationCharge:
         """
         now_ms = self._clock.monotonic_ms()
         if not self._is_strict:
+            self._counted += partition_count
             self.throttle_ms = self._account.pay(partition_count, now_ms)
             return
         if self._account.is_exhausted(now_ms):
             self.throttle_ms = self._account.wait_ms(now_ms)
             raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+        self._counted += partition_count
         self._account.use(partition_count)
+
+    def undo(self) -> None:
+        """Take back all that was counted, since nothing of the request was done; idempotent."""
+        self._account.use(-self._counted)
+        self._counted = self.throttle_ms = 0

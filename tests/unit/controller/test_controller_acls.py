@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.steps import all_steps
-from odradek.controller import bounds
+from odradek.controller import acls, bounds
 from odradek.metadata.acls import AclFilter, AclOperation, AclResourceType, PatternType, PermissionType
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
@@ -50,6 +50,19 @@ def wanted(**fields: Any) -> DeleteAclsFilter:
         "permission_type": PermissionType.ANY,
     } | fields
     return DeleteAclsFilter(**given)
+
+
+def exact_filter(name: str) -> DeleteAclsFilter:
+    """Matches `creation(name)` alone."""
+    return wanted(
+        resource_type_filter=AclResourceType.TOPIC,
+        resource_name_filter=name,
+        pattern_type_filter=PatternType.LITERAL,
+        principal_filter="User:alice",
+        host_filter="*",
+        operation=AclOperation.READ,
+        permission_type=PermissionType.ALLOW,
+    )
 
 
 def delete(harness: Harness, *filters: DeleteAclsFilter) -> list[Any]:
@@ -124,15 +137,7 @@ def test_a_refusal_says_what_is_wrong_with_an_acl(refused: AclCreation, says: st
 def test_a_filter_of_every_field_deletes_that_entry_alone() -> None:
     harness = Harness()
     create(harness, creation("a"), creation("a", host="10.0.0.1"), creation("a", operation=AclOperation.WRITE))
-    exact = wanted(
-        resource_type_filter=AclResourceType.TOPIC,
-        resource_name_filter="a",
-        pattern_type_filter=PatternType.LITERAL,
-        principal_filter="User:alice",
-        host_filter="*",
-        operation=AclOperation.READ,
-        permission_type=PermissionType.ALLOW,
-    )
+    exact = exact_filter("a")
     (found,) = delete(harness, exact)[0].matching_acls
     assert (found.error_code, found.resource_type, found.resource_name) == (0, AclResourceType.TOPIC, "a")
     assert (found.pattern_type, found.principal, found.host) == (PatternType.LITERAL, "User:alice", "*")
@@ -151,8 +156,66 @@ def test_a_request_changes_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> 
     assert create(harness, creation("c")) == [0]
     with pytest.raises(ApiError) as error:
         delete(harness, wanted())
-    assert error.value.code == ErrorCode.POLICY_VIOLATION
+    assert error.value.code == ErrorCode.INVALID_REQUEST
     assert names(harness) == ["a", "b", "c"]
+
+
+def test_more_acls_than_allowed_are_not_deleted() -> None:
+    """As in Kafka 4: it refuses the whole request, whichever of the filters goes too far."""
+    harness = Harness()
+    create(harness, *(creation(f"t{number}") for number in range(5001)))
+    create(harness, *(creation(f"u{number}", host="h") for number in range(5000)))
+    for filters in ([wanted()], [wanted(host_filter="*"), wanted(host_filter="h")]):
+        with pytest.raises(ApiError) as error:
+            delete(harness, *filters)
+        assert error.value.code == ErrorCode.INVALID_REQUEST
+        assert error.value.message == "Cannot remove more than 10000 acls in a single delete operation."
+    assert len(harness.state.acl_ids) == 10_001
+    assert len(delete(harness, wanted(host_filter="h"))[0].matching_acls) == 5000
+
+
+def test_matches_of_all_filters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer has an ACL once for each filter, although it is deleted once."""
+    monkeypatch.setattr(bounds, "MAX_ENTRIES_PER_REQUEST", 5)
+    harness = Harness()
+    create(harness, creation("a"), creation("b"))
+    for filters in ([wanted()] * 3, [wanted(), wanted(host_filter="*"), wanted(principal_filter="User:alice")]):
+        with pytest.raises(ApiError) as error:
+            delete(harness, *filters)
+        assert error.value.code == ErrorCode.POLICY_VIOLATION
+    assert names(harness) == ["a", "b"]
+    first, second = delete(harness, wanted(), wanted())
+    assert [each.resource_name for each in first.matching_acls] == ["a", "b"]
+    assert second == first
+    assert names(harness) == []
+
+
+def test_comparisons_of_filters_with_acls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acls, "MAX_COMPARISONS", 6)
+    harness = Harness()
+    create(harness, creation("a"), creation("b"))
+    absent = [wanted(host_filter=f"10.0.0.{number}") for number in range(4)]
+    with pytest.raises(ApiError) as error:
+        delete(harness, *absent)
+    assert error.value.code == ErrorCode.POLICY_VIOLATION
+    assert error.value.message == "Unable to perform excessively large batch operation."
+    unknown, exact = wanted(operation=99), [exact_filter(f"c{number}") for number in range(9)]
+    assert len(delete(harness, *absent[:3] * 9, *exact, unknown)) == 37, "equal, exact and unknown ones are free"
+    assert names(harness) == ["a", "b"]
+
+
+def test_equal_filters_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[AclFilter] = []
+
+    def matches(self: AclFilter, acl: Acl) -> bool:
+        compared.append(self)
+        return False
+
+    monkeypatch.setattr(AclFilter, "matches", matches)
+    harness = Harness()
+    create(harness, creation("a"), creation("b"))
+    delete(harness, *[wanted(host_filter="absent")] * 100)
+    assert len(compared) == 2
 
 
 def test_an_unknown_filter_deletes_nothing() -> None:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.steps import next_step
+from odradek.controller import bounds
 from odradek.controller.bounds import MAX_ENTRIES_PER_REQUEST, PARTS, check_size
 from odradek.controller.client_quotas import alter_client_quotas
 from odradek.controller.scram import alter_scram_credentials
 from odradek.protocol.apis import API, ApiKey
 from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest, AlterConfigsResource
+from odradek.protocol.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
+from odradek.protocol.messages.create_topics_request import CreatableTopicConfig, CreateTopicsRequest
+from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
+from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-from tests.support.models.controller_harness import Harness
+from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
+from odradek.statemachine.machine import Result
+from tests.support.models.controller_harness import Harness, wanted
 from tests.support.models.large_requests import BOUNDED
 
 TOPIC = 2
@@ -92,7 +99,86 @@ def test_resources_without_entries_count_too() -> None:
         check_size(request)
 
 
+@pytest.mark.parametrize("largest", [MAX_ENTRIES_PER_REQUEST, 3333])
+def test_settings_of_all_new_topics_are_counted_together(harness: Harness, largest: int) -> None:
+    """Each topic has few enough of them; nothing is created."""
+
+    def request(count: int) -> CreateTopicsRequest:
+        settings = [CreatableTopicConfig(name=f"x{number}", value="1") for number in range(count)]
+        left = [CreatableTopicConfig(name="x", value="1")] * (MAX_ENTRIES_PER_REQUEST - count)
+        return CreateTopicsRequest(
+            topics=[wanted(f"n{place}", configs=each) for place, each in enumerate((settings, left, []))]
+        )
+
+    before = len(harness.log)
+    steps_of(harness.machine.topics.create_in_steps(request(largest)))
+    too_many = request(largest)
+    too_many.topics[2].configs = [CreatableTopicConfig(name="x", value="1")]
+    with pytest.raises(ApiError) as caught:
+        harness.do(harness.machine.topics.create_in_steps(too_many))
+    assert (caught.value.code, caught.value.message) == (ErrorCode.POLICY_VIOLATION, MESSAGE)
+    assert len(harness.log) == before
+
+
+def test_new_topics_with_many_settings_take_steps(harness: Harness) -> None:
+    setting = CreatableTopicConfig(name="x", value="1")
+    topics = [wanted(f"n{number}", configs=[setting] * 100) for number in range(100)]
+    count, _ = steps_of(harness.machine.topics.create_in_steps(CreateTopicsRequest(topics=topics)))
+    assert count >= 30
+
+
+def test_elections_of_all_partitions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka counts the records: partitions whose leader stays count nothing."""
+    harness = Harness()
+    harness.brokers(1, 2)
+    harness.topic("moved", *[[2, 1]] * 3)
+    harness.topic("stays", *[[1, 2]] * 3)
+    harness.beat(2, want_fence=True)
+    assert [harness.partition("moved", number).leader for number in range(3)] == [1] * 3
+    harness.beat(2)
+    all_in_sync(harness)
+    before = len(harness.log)
+    everything = ElectLeadersRequest(election_type=0, topic_partitions=None)
+    monkeypatch.setattr(bounds, "MAX_ENTRIES_PER_REQUEST", 2)
+    with pytest.raises(ApiError) as caught:
+        harness.do(harness.machine.leaders.elect_leaders(everything))
+    assert (caught.value.code, caught.value.message) == (ErrorCode.POLICY_VIOLATION, MESSAGE)
+    assert len(harness.log) == before
+    monkeypatch.setattr(bounds, "MAX_ENTRIES_PER_REQUEST", 3)
+    harness.do(harness.machine.leaders.elect_leaders(everything))
+    assert [harness.partition("moved", number).leader for number in range(3)] == [2] * 3
+
+
+def all_in_sync(harness: Harness) -> None:
+    """Add broker 2 to the in-sync set of every partition, as their leader does when it has caught up."""
+    records = [
+        PartitionChangeRecord(topic_id=topic_id, partition_id=number, isr=[1, 2])
+        for topic_id, number in list(harness.state.partitions)
+    ]
+    harness.do(Result(records, None))
+
+
+class Uncopied(list[Any]):
+    """Only its length may be asked for."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise AssertionError("copied before it is counted")
+
+
+def test_lists_are_counted_before_they_are_copied() -> None:
+    half = Uncopied([None] * (MAX_ENTRIES_PER_REQUEST // 2))
+    more = Uncopied([*list.__iter__(half), None])
+    requests: list[Callable[[Any, Any], Any]] = [
+        lambda one, other: DeleteTopicsRequest(topics=one, topic_names=other),
+        lambda one, other: AlterUserScramCredentialsRequest(deletions=one, upsertions=other),
+    ]
+    for request in requests:
+        check_size(request(half, half))
+        with pytest.raises(ApiError, match=MESSAGE):
+            check_size(request(half, more))
+
+
 def test_other_apis_have_no_such_limit() -> None:
     check_size(MetadataRequest(topics=[MetadataRequestTopic(name="t")] * (MAX_ENTRIES_PER_REQUEST + 1)))
-    assert set(PARTS) == set(OPERATIONS)
+    assert set(PARTS) == {*OPERATIONS, ApiKey.CREATE_TOPICS}
     assert all(isinstance(request(1), API[key].request) for key, _, request in BOUNDED.values())

@@ -41,6 +41,8 @@ from odradek.protocol.messages.unregister_broker_request import UnregisterBroker
 from odradek.protocol.messages.unregister_broker_response import UnregisterBrokerResponse
 from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from odradek.protocol.messages.update_features_response import UpdateFeaturesResponse
+from odradek.security.quota.ledger import Account
+from odradek.server.mutation_quotas import MutationCharge
 from odradek.settings.broker import DRAIN_KEY
 from odradek.statemachine.machine import Result
 from tests.support.models.controller_harness import CLUSTER, Harness, Schema, wanted
@@ -244,11 +246,13 @@ async def test_a_request_is_answered_by_the_method_of_its_api(tmp_path: Path) ->
     service = node.service
     assert (service.is_ready, service.active) == (True, True)
     epoch = await node.add_broker(1)
-    charged: list[int] = []
+    account = Account(100, burst_s=1, start_s=1)
     answer = await service.request(
-        CreateTopicsRequest(topics=[wanted("t", 3)]), CreateTopicsResponse, charge=charged.append
+        CreateTopicsRequest(topics=[wanted("t", 3)]),
+        CreateTopicsResponse,
+        charge=MutationCharge(account, RealClock(), is_strict=True),
     )
-    assert (answer.topics[0].error_code, sum(charged)) == (0, 3)
+    assert (answer.topics[0].error_code, account.amount) == (0, 3)
     service.update_config(ControllerConfig(num_partitions=2))
     answer = await service.request(CreateTopicsRequest(topics=[wanted("u", -1)]), CreateTopicsResponse)
     assert answer.topics[0].num_partitions == 2, "by the settings as they are now"

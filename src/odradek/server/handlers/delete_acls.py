@@ -46,7 +46,7 @@ async def _already_deleted(image: MetadataImage, request: DeleteAclsRequest, res
     if not emptied:
         return set()
     exact = {acl for each in emptied if (acl := each.exact) is not None}
-    others = [each for each in emptied if each.exact is None]
+    others = dict.fromkeys(each for each in emptied if each.exact is None)
     found = exact.intersection(image.acls.values())
     turns = Turns(PARTITIONS_PER_TURN)
     for each in others:
