@@ -14,7 +14,6 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.steps import all_steps
 
 if TYPE_CHECKING:
     from random import Random
@@ -78,15 +77,8 @@ class _Ring:
 
 def place_replicas(
     brokers: Iterable[UsableBroker], partition_count: int, replication_factor: int, random: Random
-) -> list[tuple[int, ...]]:
-    """As `place_in_steps`, in one step."""
-    return all_steps(place_in_steps(brokers, partition_count, replication_factor, random))
-
-
-def place_in_steps(
-    brokers: Iterable[UsableBroker], partition_count: int, replication_factor: int, random: Random
 ) -> Generator[None, None, list[tuple[int, ...]]]:
-    """Choose the replicas of each new partition; the first of each leads.
+    """Choose the replicas of each new partition, in steps; the first of each leads.
 
     Raises:
         ApiError: INVALID_REPLICATION_FACTOR where there are fewer brokers, or all are fenced.

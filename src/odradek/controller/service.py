@@ -306,7 +306,7 @@ class ControllerService:
 
     async def create_topics(self, request: CreateTopicsRequest, charge: Charge = free) -> CreateTopicsResponse:
         """See `Topics.create`."""
-        return await self._mutate(lambda topics: topics.create_in_steps(request, charge), charge, request.timeout_ms)
+        return await self._mutate(lambda topics: topics.create(request, charge), charge, request.timeout_ms)
 
     async def create_partitions(
         self, request: CreatePartitionsRequest, charge: Charge = free

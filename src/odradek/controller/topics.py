@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.steps import all_steps
 from odradek.common.topic_names import METADATA_TOPIC
 from odradek.common.turns import Turns
 from odradek.controller.bounds import check_size
 from odradek.controller.config import ControllerConfig
 from odradek.controller.configs import Configs
 from odradek.controller.mirrors import end_of_mirror, first_leader_epoch
-from odradek.controller.placement import UsableBroker, place_in_steps
+from odradek.controller.placement import UsableBroker, place_replicas
 from odradek.controller.state import ControllerState, TopicEntry, collision_key
 from odradek.controller.topic_names import check_topic_name
 from odradek.metadata.model import UNASSIGNED_DIRECTORY, ZERO_UUID, PartitionImage, ResourceType, partition_record
@@ -99,11 +98,7 @@ class Topics:
         self.config = config
         self._random = random
 
-    def create(self, request: create_topics_request.CreateTopicsRequest) -> Result[Any, CreateTopicsResponse]:
-        """As `create_in_steps`, in one step."""
-        return all_steps(self.create_in_steps(request))
-
-    def create_in_steps(
+    def create(
         self, request: create_topics_request.CreateTopicsRequest, charge: Charge = free
     ) -> Steps[Any, CreateTopicsResponse]:
         """Create topics.
@@ -196,7 +191,7 @@ class Topics:
         count = self.config.num_partitions if count == -1 else count
         factor = self.config.default_replication_factor if factor == -1 else factor
         _check_count(count, partitions_left)
-        return (yield from place_in_steps(self._usable_brokers(), count, factor, self._random))
+        return (yield from place_replicas(self._usable_brokers(), count, factor, self._random))
 
     def _manual(self, topic: create_topics_request.CreatableTopic, partitions_left: int) -> list[Replicas]:
         if topic.replication_factor != -1:
@@ -363,7 +358,7 @@ class Topics:
         if topic.assignments is not None:
             assignments = self._manual_growth(topic.assignments, added, entry, factor)
         else:
-            assignments = yield from place_in_steps(self._usable_brokers(), added, factor, self._random)
+            assignments = yield from place_replicas(self._usable_brokers(), added, factor, self._random)
         leader_epoch = first_leader_epoch(self._state, topic.name)
         return (yield from self._partition_records(topic_id, entry.partition_count, assignments, leader_epoch))
 

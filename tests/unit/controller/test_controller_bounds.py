@@ -111,11 +111,11 @@ def test_settings_of_all_new_topics_are_counted_together(harness: Harness, large
         )
 
     before = len(harness.log)
-    steps_of(harness.machine.topics.create_in_steps(request(largest)))
+    steps_of(harness.machine.topics.create(request(largest)))
     too_many = request(largest)
     too_many.topics[2].configs = [CreatableTopicConfig(name="x", value="1")]
     with pytest.raises(ApiError) as caught:
-        harness.do(harness.machine.topics.create_in_steps(too_many))
+        harness.do(harness.machine.topics.create(too_many))
     assert (caught.value.code, caught.value.message) == (ErrorCode.POLICY_VIOLATION, MESSAGE)
     assert len(harness.log) == before
 
@@ -123,7 +123,7 @@ def test_settings_of_all_new_topics_are_counted_together(harness: Harness, large
 def test_new_topics_with_many_settings_take_steps(harness: Harness) -> None:
     setting = CreatableTopicConfig(name="x", value="1")
     topics = [wanted(f"n{number}", configs=[setting] * 100) for number in range(100)]
-    count, _ = steps_of(harness.machine.topics.create_in_steps(CreateTopicsRequest(topics=topics)))
+    count, _ = steps_of(harness.machine.topics.create(CreateTopicsRequest(topics=topics)))
     assert count >= 30
 
 

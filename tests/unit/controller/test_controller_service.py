@@ -211,7 +211,7 @@ def test_a_creation_of_many_topics_lets_others_have_their_turn(count: int, pause
     harness = Harness()
     harness.brokers(1)
     request = CreateTopicsRequest(topics=[wanted(f"t{number}") for number in range(count)], validate_only=True)
-    steps = harness.machine.topics.create_in_steps(request)
+    steps = harness.machine.topics.create(request)
     assert sum(1 for _ in steps) == pauses
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from odradek.metadata.model import BrokerImage
     from odradek.server.context import RequestContext
 
-# The topics that Kafka keeps for itself.
 # The client id that may write to internal topics, as in Kafka.
 ADMIN_CLIENT_ID = "__admin_client"
 # The authorized operations if the request does not include them.
